@@ -1,0 +1,1 @@
+"""Command line client of a GDN Lab service."""

@@ -1,0 +1,1 @@
+"""The fused Gated DeltaNet decode op and its kernels."""

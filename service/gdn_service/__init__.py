@@ -1,0 +1,1 @@
+"""The service: API, queue, runner, store."""
