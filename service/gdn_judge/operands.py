@@ -18,7 +18,7 @@ from gdn_judge.contract import DTYPES, NORM_EPS, OPERANDS, PAD_SLOT, POOLS, SCAL
 
 Array = NDArray[Any]
 
-STORAGE = {
+STORAGE: dict[str, np.dtype[Any]] = {
     "bfloat16": np.dtype(np.uint16),
     "float16": np.dtype(np.float16),
     "float32": np.dtype(np.float32),
