@@ -1,0 +1,78 @@
+"""From checked operands to one launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+
+from gdn_kernels import platform, scratch, tuning
+from gdn_kernels.contract import HEAD_DIM, HEAD_RATIO
+from gdn_kernels.fused_triton import fused_decode_kernel
+from gdn_kernels.predicate import Shape
+
+
+def fused(
+    operands: tuple[torch.Tensor, ...],
+    shape: Shape,
+    outputs: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None],
+    scale: float,
+    norm_eps: float,
+    pad_slot_id: int,
+    config: tuning.Config | None = None,
+) -> Any:
+    """Launch the fused kernel once; returns the compiled kernel.
+
+    `operands` have passed `predicate.examine` with `shape`; `outputs` are
+    (out, codes, scales) as the op returns them, with T > 0. `config` overrides
+    the tuning table.
+    """
+    arch = platform.architecture()
+    if config is None:
+        gluon = not platform.gluon_refusal()
+        config = tuning.choose(arch.name, gluon, shape.key_heads, shape.tokens)
+    out, codes, scales = outputs
+    tickets = out  # never touched where one program serves the group
+    if config.programs_per_group > 1:
+        tickets = _tickets(shape, out.device)
+    core = torch.empty_like(out) if config.splits_rows else out
+    grid = (shape.tokens * shape.key_heads * config.programs_per_group,)
+    options: dict[str, Any] = {"num_warps": config.warps}
+    if arch.backend == "cuda":
+        options["launch_pdl"] = config.pdl
+        if config.max_registers:
+            options["maxnreg"] = config.max_registers
+    return fused_decode_kernel[grid](
+        *operands,
+        out,
+        out if codes is None else codes.view(torch.uint8),
+        out if scales is None else scales,
+        core,
+        tickets,
+        scale,
+        norm_eps,
+        pad_slot_id,
+        shape.slots,
+        KH=shape.key_heads,
+        R=HEAD_RATIO,
+        K=HEAD_DIM,
+        V=HEAD_DIM,
+        HP=config.heads,
+        BV=config.rows,
+        KC=config.chunks,
+        FP8=codes is not None,
+        PDL=config.pdl,
+        PREFETCH=config.prefetch,
+        LOAD_POLICY=config.load_policy,
+        STORE_POLICY=config.store_policy,
+        **options,
+    )
+
+
+def _tickets(shape: Shape, device: torch.device) -> torch.Tensor:
+    count = shape.tokens * shape.key_heads
+    if device.type != "cuda":
+        return scratch.tickets(count, device, 0, capturing=False)
+    stream = triton.runtime.driver.active.get_current_stream(device.index or 0)
+    return scratch.tickets(count, device, stream, torch.cuda.is_current_stream_capturing())

@@ -1,0 +1,93 @@
+"""What the machine offers: the device kernels launch on, its architecture, Gluon.
+
+Importing this asks nothing of the machine and needs no GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from dataclasses import dataclass
+
+import triton
+
+from gdn_kernels import settings
+
+GLUON_SINCE = (3, 8)  # some 3.7 builds import Gluon and miscompile it
+
+
+@dataclass(frozen=True)
+class LaunchDevice:
+    """The torch device type that launches go to, or why there is none."""
+
+    type: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Target of the active Triton driver: backend "cuda" or "hip", name "sm90" or "gfx950"."""
+
+    backend: str
+    name: str
+    warp_size: int
+
+
+def interpreting() -> bool:
+    """Whether Triton interprets kernels on the CPU (TRITON_INTERPRET at import)."""
+    return bool(triton.knobs.runtime.interpret)
+
+
+def launch_device() -> LaunchDevice:
+    """Where a Triton launch goes now. Never raises."""
+    if interpreting():
+        return LaunchDevice("cpu")
+    try:
+        driver = triton.runtime.driver.active
+        return _device_of(driver)
+    except (RuntimeError, ImportError, AttributeError, AssertionError) as error:
+        return LaunchDevice("", f"no GPU that Triton can launch on ({error})")
+
+
+@functools.lru_cache(maxsize=8)
+def _device_of(driver: object) -> LaunchDevice:
+    return LaunchDevice(driver.get_active_torch_device().type)  # type: ignore[attr-defined]
+
+
+def architecture() -> Architecture:
+    """The architecture kernels are compiled for now; raises what Triton raises without a GPU."""
+    if interpreting():
+        return Architecture("interpreter", "interpreter", 1)
+    return _architecture_of(triton.runtime.driver.active)
+
+
+@functools.lru_cache(maxsize=8)
+def _architecture_of(driver: object) -> Architecture:
+    target = driver.get_current_target()  # type: ignore[attr-defined]
+    name = f"sm{target.arch}" if target.backend == "cuda" else str(target.arch).split(":")[0]
+    return Architecture(target.backend, name, target.warp_size)
+
+
+def version_at_least(version: str, floor: tuple[int, int]) -> bool:
+    """Compare the first two numbers of `version` as numbers; unreadable is False.
+
+    "3.10.0" is at least (3, 8); "3.7.1", "" and "main" are not.
+    """
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return match is not None and (int(match[1]), int(match[2])) >= floor
+
+
+@functools.lru_cache(maxsize=1)
+def gluon_refusal() -> str:
+    """Why Gluon kernels are not used here, or "" where they are."""
+    if not settings.gluon_allowed():
+        return "switched off by GDN_KERNELS_GLUON=0"
+    if not version_at_least(triton.__version__, GLUON_SINCE):
+        floor = ".".join(map(str, GLUON_SINCE))
+        return f"Gluon needs Triton >= {floor}, this is {triton.__version__!r}"
+    try:
+        importlib.import_module("triton.experimental.gluon.language")
+    except ImportError as error:
+        return f"Gluon does not import: {error}"
+    return ""

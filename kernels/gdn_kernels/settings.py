@@ -1,0 +1,15 @@
+"""The environment variables of this package, each read here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+
+
+def gluon_allowed() -> bool:
+    """GDN_KERNELS_GLUON=0 keeps the portable Triton kernel where Gluon could run."""
+    return os.environ.get("GDN_KERNELS_GLUON", "1") != "0"
+
+
+def sglang_backend() -> str | None:
+    """SGLANG_QWEN3_NEXT_GDN_FUSED_BACKEND: the backend the serving adapter was asked for."""
+    return os.environ.get("SGLANG_QWEN3_NEXT_GDN_FUSED_BACKEND") or None

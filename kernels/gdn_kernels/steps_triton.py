@@ -1,0 +1,82 @@
+"""Device functions of the step that every Triton kernel here shares: one formula, one place."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _silu(x):
+    return x / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def _low_half(word):
+    """The bf16 in bits 0..15 of an int64 word, widened to fp32."""
+    return ((word & 0xFFFF) << 16).to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def convolve_taps(h0, h1, h2, x, words, bias):
+    """Four taps in fp32, oldest first, then SiLU rounded to bf16; returned as fp32.
+
+    `words` holds the channel's four bf16 taps, tap 0 in the low bits.
+    """
+    acc = bias.to(tl.float32)
+    acc += h0.to(tl.float32) * _low_half(words)
+    acc += h1.to(tl.float32) * _low_half(words >> 16)
+    acc += h2.to(tl.float32) * _low_half(words >> 32)
+    acc += x.to(tl.float32) * _low_half(words >> 48)
+    return _silu(acc).to(tl.bfloat16).to(tl.float32)
+
+
+@triton.jit
+def decay_factor(a, dt_bias, a_log):
+    """exp(-exp(A_log) * softplus(a + dt_bias)); an infinite rate times exactly 0 is decay 1."""
+    u = a.to(tl.float32) + dt_bias.to(tl.float32)
+    e = tl.exp(tl.minimum(u, 20.0, propagate_nan=tl.PropagateNan.ALL))
+    # log(1 + e) loses e below half an ulp of 1; the series keeps it
+    log1p = tl.where(e < 0.000244140625, e * (1.0 - 0.5 * e), tl.log(1.0 + e))
+    softplus = tl.where(u > 20.0, u, log1p)
+    exponent = tl.where(softplus == 0.0, 0.0, tl.exp(a_log) * softplus)
+    return tl.exp(-exponent)
+
+
+@triton.jit
+def _encode_e4m3(x):
+    """Round |x| <= 448 to e4m3fn codes, nearest even, in integer arithmetic.
+
+    The same bits on every architecture, also where the hardware has no e4m3
+    cast or one that does not saturate. NaN becomes 0x7F.
+    """
+    bits = x.to(tl.int32, bitcast=True)
+    sign = (bits >> 24) & 0x80
+    magnitude = tl.abs(x)
+    # below 2**-6 the codes are multiples of 2**-9: adding 2**23 rounds to an integer
+    subnormal = (magnitude * 512.0 + 8388608.0).to(tl.int32, bitcast=True) & 0xFF
+    absolute = bits & 0x7FFFFFFF
+    rounded = absolute + 0x7FFFF + ((absolute >> 20) & 1)
+    normal = (rounded >> 20) - 960  # exponent bias 127 -> 7, times 8 mantissa steps
+    code = tl.where(magnitude < 0.015625, subnormal, normal) | sign
+    return tl.where(x == x, code, 0x7F).to(tl.uint8)
+
+
+@triton.jit
+def gated_norm(core, z, weight, eps, V: tl.constexpr):
+    """RMS norm over the last axis of `core` [heads, V] (fp32 values of bf16), gated by SiLU(z)."""
+    mean = tl.sum(core * core, axis=1) / V
+    normed = core * tl.rsqrt(mean + eps)[:, None] * weight
+    return (normed * _silu(z)).to(tl.bfloat16)
+
+
+@triton.jit
+def quantise_rows(y):
+    """Codes [heads, V] and scales [heads] of bf16 `y`; the scale comes from its finite elements."""
+    value = y.to(tl.float32)
+    magnitude = tl.abs(value)
+    finite = tl.where(magnitude < float("inf"), magnitude, 0.0)
+    scales = tl.div_rn(tl.maximum(tl.max(finite, axis=1), 1e-10), 448.0)
+    ratio = tl.div_rn(value, tl.broadcast_to(scales[:, None], value.shape))
+    clamped = tl.where(ratio > 448.0, 448.0, tl.where(ratio < -448.0, -448.0, ratio))
+    return _encode_e4m3(clamped), scales

@@ -1,0 +1,94 @@
+"""Which configuration runs for which batch: data in `tuning.json`, looked up here."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.resources
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from gdn_kernels.contract import HEAD_DIM, HEAD_RATIO
+
+
+class TuningError(ValueError):
+    """The tuning table has no rule for a case, or a rule that no kernel can follow."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """How one launch is laid out.
+
+    `heads` value heads and `rows` state rows of each go to one program;
+    `rows` < V splits V over programs. `chunks` cuts K so that a warp spans
+    several rows. `warps` and `max_registers` are the compiler's options.
+    `pdl` overlaps the launch with the tail of the kernel before (Hopper),
+    `prefetch` asks for the state in L2 ahead of the first dependent load.
+    """
+
+    kernel: str  # "triton" or "gluon"
+    heads: int
+    rows: int
+    warps: int
+    chunks: int = 4
+    max_registers: int | None = None
+    pdl: bool = False
+    prefetch: bool = False
+    load_policy: str = ""
+    store_policy: str = ""
+
+    def __post_init__(self) -> None:
+        if self.heads not in (1, HEAD_RATIO) or HEAD_DIM % self.rows:
+            raise TuningError(f"{self}: heads must be 1 or {HEAD_RATIO}, rows must divide 128")
+        if self.heads > 1 and self.rows != HEAD_DIM:
+            raise TuningError(f"{self}: several heads a program only with all their rows")
+
+    @property
+    def programs_per_group(self) -> int:
+        """Programs that share one (token, key head)."""
+        return (HEAD_RATIO // self.heads) * (HEAD_DIM // self.rows)
+
+    @property
+    def splits_rows(self) -> bool:
+        return self.rows < HEAD_DIM
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Up to `max_tokens` rows (None: any), with `key_heads` key heads, run `config`."""
+
+    key_heads: int
+    max_tokens: int | None
+    config: Config
+
+
+@functools.cache
+def table() -> dict[str, list[Rule]]:
+    """Architecture name -> its rules in order; "portable" serves those not named."""
+    text = importlib.resources.files("gdn_kernels").joinpath("tuning.json").read_text()
+    return {arch: [_rule(row) for row in rows] for arch, rows in json.loads(text)["rules"].items()}
+
+
+def _rule(row: dict[str, Any]) -> Rule:
+    return Rule(row["key_heads"], row["max_tokens"], Config(**row["config"]))
+
+
+@functools.lru_cache(maxsize=4096)
+def choose(arch: str, gluon: bool, key_heads: int, tokens: int) -> Config:
+    """The configuration for `tokens` rows on `arch`; raises TuningError where no rule fits."""
+    rules = table()
+    portable = arch not in rules or not gluon
+    for rule in rules["portable" if portable else arch]:
+        if rule.key_heads == key_heads and (rule.max_tokens is None or tokens <= rule.max_tokens):
+            return rule.config
+    raise TuningError(f"tuning.json has no rule for {arch}, {key_heads} key heads, T = {tokens}")
+
+
+def to_json(rules: dict[str, list[Rule]]) -> str:
+    """The file's text for `rules`, one rule a line."""
+    blocks = []
+    for arch, rows in rules.items():
+        lines = ",\n".join("      " + json.dumps(dataclasses.asdict(row)) for row in rows)
+        blocks.append(f'    "{arch}": [\n{lines}\n    ]')
+    return '{\n  "rules": {\n' + ",\n".join(blocks) + "\n  }\n}\n"
