@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support import hand_cases
 
 from gdn_judge.contract import check_indices
 from gdn_judge.errors import IllegalIndices
 from gdn_judge.reference import fused_gdn_decode_qkvz, fused_gdn_decode_qkvz_supported
+from support import hand_cases
 
 RUN = list(hand_cases.by_mode("right", "refuse_or_right", "refuse"))
 VALIDATOR = list(hand_cases.by_mode("validator"))

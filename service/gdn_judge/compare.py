@@ -1,0 +1,299 @@
+"""Hold what came back from a call against the reference, check by check.
+
+Every value is measured over the live rows of the case; the bounds are
+`contract.BOUNDS`. Formats: bfloat16 as uint16, FP8 as uint8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdn_judge.contract import (
+    BOUNDS,
+    FP8_ZERO_SCALE,
+    OPERANDS,
+    POOLS,
+    RESULT_DTYPES,
+    RESULTS,
+    Bounds,
+    V,
+    result_shapes,
+)
+from gdn_judge.document import Check
+from gdn_judge.numerics import Rounding, bf16_to_float, e4m3_to_float, quantise
+from gdn_judge.operands import Array, CallOptions, CallResult, Operands
+from gdn_judge.reference import Expected
+
+PAD_OUTPUT = "pad_output"  # declaration: what pad rows hold
+NONFINITE_CODES = "nonfinite_codes"  # declaration: FP8 codes of NaN and infinity
+UNSPECIFIED = "unspecified"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """One step as the contract has it: operands before, pools after, outputs."""
+
+    before: Operands
+    after: Operands
+    expected: Expected
+    options: CallOptions
+    rounding: Rounding = Rounding.NEAREST
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How strictly: bounds, what the target declared, which e4m3 casts count as exact."""
+
+    bounds: Bounds = BOUNDS
+    declarations: Mapping[str, str] = field(default_factory=dict)
+    casts: Sequence[Rounding] = (Rounding.NEAREST,)
+
+
+def judge(truth: Truth, result: CallResult, rules: Rules) -> list[Check]:
+    """All checks of one call. A wrong form ends the list, since nothing else can be read."""
+    checks = [form(truth, result)]
+    if not checks[0].passed:
+        return checks
+    live = truth.before.live_rows(truth.options.pad_slot_id)
+    checks += [inputs(truth, result), untouched(truth, result, live)]
+    checks += [guards(truth, result)] if truth.before.guard else []
+    if live.size:
+        checks += live_pools(truth, result, live, rules.bounds)
+        checks += live_out(truth, result, live, rules.bounds)
+    if live.size < truth.before.rows and rules.declarations.get(PAD_OUTPUT) != UNSPECIFIED:
+        checks.append(pads(truth, result, live))
+    if truth.options.fp8:
+        checks += quantisation(truth, result, live, rules)
+    return checks
+
+
+def form(truth: Truth, result: CallResult) -> Check:
+    """dtype and shape of the three results, exactly; None where there is no quant_dtype."""
+    problem = result.form_error or next(_form_problems(truth, result), "")
+    return Check(name="form", passed=not problem, relation="holds", detail=problem)
+
+
+def _form_problems(truth: Truth, result: CallResult) -> Any:
+    shapes = result_shapes(truth.before.heads, truth.before.rows)
+    for name in RESULTS:
+        got = result.forms[name]
+        if name != "out" and not truth.options.fp8:
+            if got.dtype is not None:
+                yield f"{name} should be None without quant_dtype, got {got.dtype} {got.shape}"
+        elif (got.dtype, got.shape) != (RESULT_DTYPES[name], shapes[name]):
+            yield (
+                f"{name} should be {RESULT_DTYPES[name]} {shapes[name]}, "
+                f"got {got.dtype} {got.shape}"
+            )
+        elif result.results.get(name) is None:
+            yield f"{name} did not come back"
+
+
+def inputs(truth: Truth, result: CallResult) -> Check:
+    """The eight operands that are not pools keep their bits."""
+    changed = [
+        name
+        for name in OPERANDS
+        if name not in POOLS and not _same_bits(truth.before.arrays()[name], result.after[name])
+    ]
+    return Check(
+        name="inputs_changed",
+        passed=not changed,
+        value=len(changed),
+        bound=0,
+        detail=", ".join(changed),
+    )
+
+
+def untouched(truth: Truth, result: CallResult, live: NDArray[np.intp]) -> Check:
+    """Slots that no live row names keep their bits."""
+    mask = np.ones(truth.before.slots, bool)
+    mask[truth.before.ssm_state_indices[live]] = False
+    bad = np.zeros(truth.before.slots, bool)
+    for name in POOLS:
+        differs = _differing_slots(truth.before.pool(name), _pool(truth, result, name))
+        bad |= differs & mask
+    slots = np.flatnonzero(bad)
+    detail = f"slots {slots[:8].tolist()}" if slots.size else ""
+    return Check(
+        name="untouched_slots_changed",
+        passed=not slots.size,
+        value=int(slots.size),
+        bound=0,
+        detail=detail,
+    )
+
+
+def guards(truth: Truth, result: CallResult) -> Check:
+    """Memory before slot 0 and after the last slot keeps its bits."""
+    bad = []
+    for name in POOLS:
+        before, after, g = truth.before.arrays()[name], result.after[name], truth.before.guard
+        for side, part in (("before", slice(0, g)), ("after", slice(len(before) - g, None))):
+            if not _same_bits(before[part], after[part]):
+                bad.append(f"{name} {side} the pool")
+    return Check(
+        name="guard_bands_changed", passed=not bad, value=len(bad), bound=0, detail=", ".join(bad)
+    )
+
+
+def live_pools(
+    truth: Truth, result: CallResult, live: NDArray[np.intp], bounds: Bounds
+) -> list[Check]:
+    """The convolution window bit for bit, the state by relative L2."""
+    slots = truth.before.ssm_state_indices[live]
+    window = _pool(truth, result, "conv_state")[slots]
+    right = truth.after.pool("conv_state")[slots]
+    wrong = int((_bf16_key(window) != _bf16_key(right)).sum())
+    state = _pool(truth, result, "ssm_state")[slots]
+    want = truth.after.pool("ssm_state")[slots]
+    return [
+        Check(name="conv_state_wrong", passed=wrong == 0, value=wrong, bound=0),
+        _class_check("ssm_state_nonfinite_wrong", state, want),
+        _at_most("ssm_state_rel_l2", relative_l2(state, want), bounds.state_rel_l2),
+        _at_most("ssm_state_worst_head", _worst_head(state, want), bounds.worst_head_rel_l2),
+    ]
+
+
+def live_out(
+    truth: Truth, result: CallResult, live: NDArray[np.intp], bounds: Bounds
+) -> list[Check]:
+    got, want = _result(result, "out")[live], truth.expected.out[live]
+    exact = float((_bf16_key(got) == _bf16_key(want)).mean())
+    a, b = bf16_to_float(got), bf16_to_float(want)
+    pooled = len(live) * truth.before.heads.value
+    checks = [
+        _class_check("out_nonfinite_wrong", a, b),
+        Check(
+            name="out_exact",
+            passed=exact >= bounds.out_exact,
+            value=exact,
+            bound=bounds.out_exact,
+            relation=">=",
+        ),
+    ]
+    if pooled >= bounds.out_rel_l2_from:
+        checks.append(_at_most("out_rel_l2", relative_l2(a, b), bounds.out_rel_l2))
+    return checks
+
+
+def pads(truth: Truth, result: CallResult, live: NDArray[np.intp]) -> Check:
+    """Pad rows are +0, their codes 0, their scale that of an all-zero group."""
+    pad = np.setdiff1d(np.arange(truth.before.rows), live)
+    wrong = int((_result(result, "out")[pad] != 0).sum())
+    if truth.options.fp8:
+        wrong += int((_result(result, "quantized")[pad] != 0).sum())
+        zero = np.float32(FP8_ZERO_SCALE)
+        wrong += int((~np.isclose(_result(result, "scales")[pad], zero, rtol=2e-7, atol=0)).sum())
+    return Check(name="pad_rows_wrong", passed=wrong == 0, value=wrong, bound=0)
+
+
+def quantisation(
+    truth: Truth, result: CallResult, live: NDArray[np.intp], rules: Rules
+) -> list[Check]:
+    """Scales and codes are the exact quantisation of the candidate's own out (live rows)."""
+    out = _result(result, "out")[live]
+    codes = _result(result, "quantized")[live].reshape(len(live), truth.before.heads.value, V)
+    scales = _result(result, "scales")[live]
+    counted = np.ones(out.shape, bool)
+    if rules.declarations.get(NONFINITE_CODES) == UNSPECIFIED:
+        counted = np.isfinite(bf16_to_float(out))
+    wrong = np.full(out.shape, True)
+    right_scales = quantise(out)[1]
+    for cast in rules.casts:
+        right, _ = quantise(out, cast)
+        a, b = e4m3_to_float(codes), e4m3_to_float(right)
+        wrong &= ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    bad_scales = int((scales != right_scales).sum())
+    bad_codes = int((wrong & counted).sum())
+    return [
+        Check(name="scales_wrong", passed=bad_scales == 0, value=bad_scales, bound=0),
+        Check(name="codes_wrong", passed=bad_codes == 0, value=bad_codes, bound=0),
+    ]
+
+
+def relative_l2(got: NDArray[Any], want: NDArray[Any]) -> float:
+    """||got - want|| / ||want|| over the entries finite in both; inf when want is 0 and got is not.
+
+    float64 sums, an axis at a time, so that a pool of gigabytes needs no float64 copy.
+    """
+    error = norm = 0.0
+    for a, b in zip(got, want, strict=True):
+        error_part, norm_part = _squares(a, b)
+        error, norm = error + error_part, norm + norm_part
+    return _ratio(error, norm)
+
+
+def _worst_head(got: NDArray[Any], want: NDArray[Any]) -> float:
+    """The largest relative L2 of one row's head; [rows, heads, ...]."""
+    worst = 0.0
+    for a, b in zip(got, want, strict=True):
+        for head_a, head_b in zip(a, b, strict=True):
+            worst = max(worst, _ratio(*_squares(head_a, head_b)))
+    return worst
+
+
+def _squares(got: NDArray[Any], want: NDArray[Any]) -> tuple[float, float]:
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
+    return float(np.square(a - b).sum()), float(np.square(b).sum())
+
+
+def _ratio(error: float, norm: float) -> float:
+    if error == 0:
+        return 0.0
+    return math.sqrt(error / norm) if norm else math.inf
+
+
+def _class_check(name: str, got: NDArray[Any], want: NDArray[Any]) -> Check:
+    """NaN and infinities are where they should be, infinities with the right sign."""
+    wrong = int((_nonfinite_class(got) != _nonfinite_class(want)).sum())
+    return Check(name=name, passed=wrong == 0, value=wrong, bound=0)
+
+
+def _nonfinite_class(values: NDArray[Any]) -> NDArray[np.int8]:
+    signs = np.where(np.isinf(values), np.sign(np.nan_to_num(values, posinf=1, neginf=-1)), 0)
+    return np.where(np.isnan(values), 2, signs).astype(np.int8)
+
+
+def _bf16_key(codes: NDArray[Any]) -> NDArray[Any]:
+    """Codes with one NaN and one zero, so that equal keys are equal values."""
+    magnitude = codes & 0x7FFF
+    key = np.where(magnitude > 0x7F80, np.uint16(0x7FC0), codes)
+    return np.where(magnitude == 0, np.uint16(0), key)
+
+
+def _at_most(name: str, value: float, bound: float) -> Check:
+    finite = math.isfinite(value)
+    return Check(
+        name=name, passed=finite and value <= bound, value=value if finite else "inf", bound=bound
+    )
+
+
+def _pool(truth: Truth, result: CallResult, name: str) -> Array:
+    guard, slots = truth.before.guard, truth.before.slots
+    pool: Array = result.after[name][guard : guard + slots]
+    return pool
+
+
+def _result(result: CallResult, name: str) -> Array:
+    array = result.results[name]
+    assert array is not None, name  # `form` has passed
+    return array
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _differing_slots(a: Array, b: Array) -> NDArray[np.bool_]:
+    kind = np.dtype(f"u{a.dtype.itemsize}")
+    differs = (a.view(kind) != b.view(kind)).reshape(len(a), -1)
+    return np.asarray(differs.any(axis=1), bool)
