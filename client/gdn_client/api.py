@@ -1,0 +1,377 @@
+"""The service's REST interface, one method per request.
+
+Transport faults and problem+json answers become the client's own errors here, so
+nothing above this module knows of HTTP.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, TypeVar
+
+import httpx
+
+from gdn_client import __version__
+from gdn_client.errors import (
+    AmbiguousCommit,
+    BundleRefused,
+    ClientError,
+    CommitUnavailable,
+    NotAuthorised,
+    NotCancellable,
+    ServerFailure,
+    ServerUnreachable,
+    UnexpectedAnswer,
+    UnknownName,
+    UsageError,
+)
+from gdn_client.models import (
+    Device,
+    Job,
+    Reader,
+    ResolvedCommit,
+    StoredResult,
+    Target,
+    read_device,
+    read_job,
+    read_result,
+    read_target,
+)
+from gdn_client.text import listed, one_line
+
+T = TypeVar("T")
+
+RETRY_PAUSES_S = (0.2, 1.0)
+TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+_RETRIED_STATUSES = frozenset({502, 503, 504})
+
+
+class Api:
+    """A session with one server. A context manager; close it to free its connections."""
+
+    def __init__(
+        self,
+        server: str,
+        token: str | None,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        headers = {"User-Agent": f"gdn-client/{__version__}", "Accept": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self.server = server
+        self._sleep = sleep
+        self._http = httpx.Client(
+            base_url=f"{server}/api/v1",
+            headers=headers,
+            timeout=TIMEOUT,
+            transport=transport,
+            trust_env=not _is_loopback(server),
+        )
+
+    def __enter__(self) -> Api:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def whoami(self) -> tuple[str, str]:
+        """The token's (name, scope)."""
+        r = Reader(self._json("GET", "/whoami"), "answer to whoami")
+        return r.text("name"), r.text("scope")
+
+    def targets(self) -> list[Target]:
+        return self._items("/targets", read_target)
+
+    def devices(self) -> list[Device]:
+        return self._items("/devices", read_device)
+
+    def resolve(self, target: str, rev: str) -> ResolvedCommit:
+        """Raises CommitUnavailable or AmbiguousCommit."""
+        data = self._json("GET", "/commits/resolve", params={"target": target, "rev": rev})
+        r = Reader(data, "commit")
+        return ResolvedCommit(sha=r.text("sha"), subject=r.text("subject", ""))
+
+    def knows(self, target: str, sha: str) -> bool:
+        try:
+            self.resolve(target, sha)
+        except CommitUnavailable:
+            return False
+        return True
+
+    def upload_bundle(self, target: str, bundle: Path) -> str:
+        """Send a git bundle; the id under which the server keeps it."""
+        response = self._request(
+            "POST",
+            "/bundles",
+            params={"target": target},
+            content=bundle.read_bytes(),
+            headers={"Content-Type": "application/octet-stream"},
+            timeout=httpx.Timeout(300.0, connect=10.0),
+        )
+        return Reader(_decoded(response), "bundle").text("id")
+
+    def submit(self, body: Mapping[str, Any], key: str) -> Job:
+        """`key` makes a repeat after a lost answer harmless."""
+        headers = {"Idempotency-Key": key}
+        return read_job(self._json("POST", "/jobs", json=dict(body), headers=headers, safe=True))
+
+    def job(self, job_id: str) -> Job:
+        return read_job(self._json("GET", f"/jobs/{_quoted(job_id)}", what=f"job {job_id}"))
+
+    def jobs(self, **filters: str | None) -> list[Job]:
+        params = {name: value for name, value in filters.items() if value is not None}
+        return self._items("/jobs", read_job, params=params)
+
+    def cancel(self, job_id: str) -> Job:
+        path = f"/jobs/{_quoted(job_id)}/cancel"
+        return read_job(self._json("POST", path, what=f"job {job_id}", safe=True))
+
+    def retry(self, job_id: str) -> Job:
+        path = f"/jobs/{_quoted(job_id)}/retry"
+        return read_job(self._json("POST", path, what=f"job {job_id}"))
+
+    def document(self, run_id: str) -> dict[str, Any]:
+        path = f"/runs/{_quoted(run_id)}/document"
+        return Reader(self._json("GET", path, what=f"document of run {run_id}"), "document").data
+
+    def results(self, sha: str, target: str, device_kind: str | None = None) -> list[StoredResult]:
+        params = {"target": target}
+        if device_kind is not None:
+            params["device_kind"] = device_kind
+        return self._items(f"/commits/{_quoted(sha)}/results", read_result, params=params)
+
+    def log_text(self, job_id: str) -> str:
+        path = f"/jobs/{_quoted(job_id)}/log"
+        headers = {"Accept": "text/plain"}
+        return self._request(
+            "GET", path, params={"format": "text"}, headers=headers, what=f"job {job_id}"
+        ).text
+
+    @contextmanager
+    def log_stream(
+        self, job_id: str, *, last_event_id: str | None, read_timeout_s: float
+    ) -> Iterator[Iterator[str]]:
+        """The lines of the job's event stream, from after `last_event_id` on."""
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = last_event_id
+        path = f"/jobs/{_quoted(job_id)}/log"
+        timeout = httpx.Timeout(TIMEOUT.connect, read=read_timeout_s)
+        with self._faults():
+            with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+                if response.is_error:
+                    response.read()
+                    _raise_problem(response, f"job {job_id}")
+                yield response.iter_lines()
+
+    def _items(
+        self, path: str, read: Callable[[Any], T], params: Mapping[str, str] | None = None
+    ) -> list[T]:
+        return Reader(self._json("GET", path, params=params), f"answer to {path}").objects(
+            "items", read
+        )
+
+    def _json(self, method: str, path: str, **options: Any) -> Any:
+        return _decoded(self._request(method, path, **options))
+
+    def _request(
+        self, method: str, path: str, *, what: str = "", safe: bool = False, **options: Any
+    ) -> httpx.Response:
+        """Send, repeating a request that may be repeated; raise for any error answer."""
+        pauses = RETRY_PAUSES_S if safe or method == "GET" else ()
+        for pause in (*pauses, None):
+            try:
+                with self._faults():
+                    response = self._http.request(method, path, **options)
+                    if response.is_error:
+                        _raise_problem(response, what)
+                    if response.is_redirect:
+                        _refuse_redirect(response)
+                    return response
+            except (ServerUnreachable, ServerFailure) as error:
+                if pause is None or not _worth_repeating(error):
+                    raise
+                self._sleep(pause)
+        raise AssertionError("unreachable: the last pass returns or raises")
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.ConnectError as error:
+            raise ServerUnreachable(
+                f"cannot reach the server at {self.server}: {one_line(str(error))}",
+                remedy="Check that it runs (`gdn-service serve`) and the address "
+                "(`gdn-client config list`, --server, GDN_SERVER).",
+            ) from error
+        except httpx.TimeoutException as error:
+            raise ServerUnreachable(
+                f"the server at {self.server} did not answer in time",
+                remedy="Try again; if it stays so, ask its operator.",
+            ) from error
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise ServerUnreachable(
+                f"the connection to {self.server} broke: {one_line(str(error))}",
+                remedy="Try again.",
+            ) from error
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise UsageError(f"{self.server} is not a usable address: {error}") from error
+
+
+def _worth_repeating(error: ClientError) -> bool:
+    if isinstance(error, ServerUnreachable):
+        return not isinstance(error.__cause__, httpx.ConnectError)
+    return isinstance(error, ServerFailure) and error.status in _RETRIED_STATUSES
+
+
+def _is_loopback(server: str) -> bool:
+    """A proxy from the environment cannot reach this machine's own loopback."""
+    host = urllib.parse.urlsplit(server).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _quoted(part: str) -> str:
+    return urllib.parse.quote(part, safe="")
+
+
+def _decoded(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError as error:
+        raise UnexpectedAnswer(
+            f"{response.request.url.host} answered {response.status_code} with something that "
+            "is not JSON",
+            remedy="Check that --server names a GDN Lab service.",
+        ) from error
+
+
+def _refuse_redirect(response: httpx.Response) -> NoReturn:
+    where = one_line(response.headers.get("Location", "elsewhere"))
+    raise UnexpectedAnswer(
+        f"the server redirects to {where}",
+        remedy="If you trust that address, give it as --server.",
+    )
+
+
+def _problem(response: httpx.Response) -> dict[str, Any]:
+    try:
+        data = response.json()
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _raise_problem(response: httpx.Response, what: str) -> NoReturn:
+    problem = _problem(response)
+    code = str(problem.get("code", ""))
+    detail = one_line(str(problem.get("detail") or problem.get("title") or ""))
+    status = response.status_code
+    if status >= 500 or status == 429:
+        raise _server_failure(status, detail, response)
+    if status == 401 or code == "unauthorised":
+        raise NotAuthorised(
+            f"the server does not accept the token{_after(detail)}",
+            remedy="Run `gdn-client login` with a valid one, or correct GDN_TOKEN.",
+        )
+    if status == 403 or code == "forbidden":
+        raise NotAuthorised(
+            f"the token may not do this{_after(detail)}",
+            remedy="Ask an operator for a token with a wider scope "
+            "(read < submit < manage < admin).",
+        )
+    raise _known_problem(code, detail, problem, status, what)
+
+
+def _after(detail: str) -> str:
+    return f": {detail}" if detail else ""
+
+
+def _server_failure(status: int, detail: str, response: httpx.Response) -> ServerFailure:
+    if status == 429:
+        pause = response.headers.get("Retry-After", "")
+        when = f"in {pause} s" if pause.isdigit() else "later"
+        return ServerFailure(
+            "the server is refusing more requests for now",
+            status=status,
+            remedy=f"Try again {when}.",
+        )
+    return ServerFailure(
+        f"the server failed ({status}){_after(detail)}",
+        status=status,
+        remedy="Try again; if it stays so, ask its operator to look at the service's log.",
+    )
+
+
+def _known_problem(
+    code: str, detail: str, problem: dict[str, Any], status: int, what: str
+) -> ClientError:
+    match code:
+        case "unknown_commit":
+            return CommitUnavailable(
+                detail or "the server does not know that commit",
+                remedy="Push it, or submit from the repository that has it.",
+            )
+        case "ambiguous_commit":
+            return AmbiguousCommit(
+                (detail or "that commit is ambiguous") + _candidates(problem),
+                remedy="Give more digits.",
+            )
+        case "unknown_target" | "unknown_suite" | "unknown_device_kind":
+            return UnknownName(detail or code.replace("_", " "), remedy=_known_names(problem, code))
+        case "bundle_invalid":
+            return BundleRefused(
+                f"the server refused the bundle{_after(detail)}",
+                remedy="Push the commit instead, then submit again.",
+            )
+        case "payload_too_large":
+            return BundleRefused(
+                f"the commit is too large to send{_after(detail)}",
+                remedy="Push it to a branch that the server fetches, then submit again.",
+            )
+        case "not_cancellable":
+            return NotCancellable(detail or "the job has already ended", remedy="Nothing to do.")
+        case "not_found":
+            return UnknownName(
+                detail or f"there is no {what or 'such thing'}",
+                remedy="`gdn-client status` lists the latest jobs.",
+            )
+    if status == 404:
+        return UnexpectedAnswer(
+            f"the server has no such page{_after(what)}",
+            remedy="Check that --server names a GDN Lab service and that versions match.",
+        )
+    return UsageError(
+        detail or f"the server refused the request ({status} {code})".rstrip(),
+        remedy="Correct the request and try again.",
+    )
+
+
+def _candidates(problem: dict[str, Any]) -> str:
+    lines = []
+    for item in problem.get("candidates") or []:
+        if isinstance(item, dict):
+            lines.append(
+                f"\n  {str(item.get('sha', ''))[:16]}  {one_line(str(item.get('subject', '')), 60)}"
+            )
+    return "".join(lines[:10])
+
+
+def _known_names(problem: dict[str, Any], code: str) -> str:
+    known = problem.get("known") or problem.get("available") or problem.get("candidates")
+    if isinstance(known, list) and known:
+        return f"Known: {listed([str(name) for name in known])}."
+    if code == "unknown_device_kind":
+        return "`gdn-client devices` lists what can run."
+    return "Check the spelling."

@@ -1,0 +1,1 @@
+"""The commands of `gdn-client`. Bodies import what they need, so that --help stays quick."""

@@ -1,0 +1,102 @@
+"""A branch's commits in first-parent order with what the service has stored of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gdn_client.api import Api
+from gdn_client.document import Document, read_document
+from gdn_client.errors import CommitUnavailable
+from gdn_client.models import StoredResult
+from gdn_client.report.build import SUITE_ORDER
+from gdn_client.report.cases import batch_of, order_of
+from gdn_client.report.figures import microseconds
+from gdn_client.report.roofline import fused
+from gdn_client.report.table import EMPTY, Cell, Column, Table, tone_of, without_empty_columns
+from gdn_client.repository import Commit
+
+SHOWN_BATCHES = 6
+
+Entry = tuple[Commit, list[StoredResult]]
+
+
+def collect(api: Api, commits: list[Commit], target: str, device_kind: str | None) -> list[Entry]:
+    """Each commit with its results; none for a commit that the server does not know."""
+    return [(commit, _results(api, commit.sha, target, device_kind)) for commit in commits]
+
+
+def _results(api: Api, sha: str, target: str, device_kind: str | None) -> list[StoredResult]:
+    try:
+        return api.results(sha, target, device_kind)
+    except CommitUnavailable:
+        return []
+
+
+def tables(entries: list[Entry]) -> list[Table]:
+    """One table per device kind; commits newest first."""
+    kinds = sorted({result.device_kind for _, results in entries for result in results})
+    return [_table(entries, kind) for kind in kinds]
+
+
+def _table(entries: list[Entry], kind: str) -> Table:
+    documents = {
+        commit.sha: read_document(result.document)
+        for commit, results in entries
+        for result in results
+        if result.device_kind == kind and result.suite == "roofline"
+    }
+    batches = _batches(documents)
+    rows = []
+    for commit, results in entries:
+        verdicts = {r.suite: r.verdict for r in results if r.device_kind == kind}
+        times = _times(documents[commit.sha]) if commit.sha in documents else {}
+        rows.append(
+            [
+                Cell(commit.sha[:12]),
+                *(_verdict(verdicts.get(suite)) for suite in SUITE_ORDER),
+                *(Cell(microseconds(times.get(batch))) for batch in batches),
+                Cell(commit.subject),
+            ]
+        )
+    columns = [
+        Column("commit", left=True),
+        *(Column(suite, left=True) for suite in SUITE_ORDER),
+        *(Column(_title(batch), rank=i + 1) for i, batch in enumerate(batches)),
+        Column("subject", left=True, flexible=True, rank=SHOWN_BATCHES + 1),
+    ]
+    note = "us per call by T and heads" if batches else ""
+    return without_empty_columns(Table(columns, rows, title=f"On {kind}", note=note))
+
+
+def _verdict(verdict: str | None) -> Cell:
+    return EMPTY if verdict is None else Cell(verdict, tone_of(verdict))
+
+
+def _times(document: Document) -> dict[tuple[float, str, str], float | None]:
+    found = ((batch_of(case), fused(case)) for case in document.cases)
+    return {batch: m.median for batch, m in found if m is not None}
+
+
+def _batches(documents: dict[str, Document]) -> list[tuple[float, str, str]]:
+    """At most SHOWN_BATCHES, spread over those without FP8, the smallest and largest included."""
+    every = {batch for document in documents.values() for batch in _times(document)}
+    plain = sorted((b for b in every if b[2] != "yes"), key=order_of) or sorted(every, key=order_of)
+    if len(plain) <= SHOWN_BATCHES:
+        return plain
+    step = (len(plain) - 1) / (SHOWN_BATCHES - 1)
+    return [plain[round(i * step)] for i in range(SHOWN_BATCHES)]
+
+
+def _title(batch: tuple[float, str, str]) -> str:
+    return f"T={batch[0]:.0f} {batch[1]}".rstrip()
+
+
+def as_json(entries: list[Entry]) -> list[dict[str, Any]]:
+    return [
+        {
+            "commit": commit.sha,
+            "subject": commit.subject,
+            "results": [result.raw for result in results],
+        }
+        for commit, results in entries
+    ]
