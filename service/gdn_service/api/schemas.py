@@ -1,0 +1,224 @@
+"""Bodies of requests and answers. Times are ISO 8601 UTC with Z, durations seconds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from gdn_judge.document import DeviceKind, FailureClass, Suite, Verdict
+from gdn_service.auth import Scope
+from gdn_service.clock import iso
+from gdn_service.jobs.states import JobState, RunState
+
+SHA = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"
+JOB_ID = "j0ck6v3h1x8m2p4qw"
+RUN_ID = "r0ck6v3h1x8m2p5za"
+
+Time = Annotated[
+    datetime,
+    PlainSerializer(iso, return_type=str, when_used="json"),
+    Field(examples=["2026-01-31T12:00:00.000Z"]),
+]
+
+
+def _plain(text: Any) -> Any:
+    if isinstance(text, str) and ("\x00" in text or any("\ud800" <= c <= "\udfff" for c in text)):
+        raise ValueError("NUL and lone surrogates are not allowed")
+    return text
+
+
+def plain_text(limit: int, pattern: str | None = None) -> Any:
+    return Annotated[
+        str, BeforeValidator(_plain), Field(min_length=1, max_length=limit, pattern=pattern)
+    ]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Problem(BaseModel):
+    """RFC 9457. `code` is a stable word; some codes bring further members."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+
+
+class Health(Body):
+    status: str = Field(examples=["ok"])
+    version: str
+
+
+class Who(Body):
+    name: str
+    scope: Scope
+
+
+class TargetOut(Body):
+    name: str = Field(examples=["gdn-lab"])
+    import_path: str = Field(examples=["gdn_kernels:fused_gdn_decode_qkvz"])
+    chain_import_path: str | None
+    default_device_kind: DeviceKind | None
+    suites: list[Suite]
+
+
+class TargetList(Body):
+    items: list[TargetOut]
+
+
+class DeviceOut(Body):
+    id: str = Field(examples=["gpu-host-1/gfx950/0"])
+    kind: DeviceKind
+    name: str
+    index: int
+    host: str
+    idle: bool
+    why_not_idle: str
+    seen_at: Time
+    quarantined: bool
+    quarantine_reason: str | None
+    measures: list[str]
+
+
+class DeviceList(Body):
+    items: list[DeviceOut]
+
+
+class CommitOut(Body):
+    sha: str = Field(examples=[SHA])
+    subject: str
+    author_date: str
+
+
+class HeadOut(Body):
+    ref: str = Field(examples=["refs/heads/main"])
+    sha: str = Field(examples=[SHA])
+
+
+class BundleOut(Body):
+    id: str
+    heads: list[HeadOut]
+
+
+class SubmitBody(Body):
+    target: plain_text(80) = Field(examples=["gdn-lab"])  # type: ignore[valid-type]
+    commit: plain_text(64) = Field(  # type: ignore[valid-type]
+        description="A full SHA, or the unique beginning of one", examples=[SHA]
+    )
+    device_kind: plain_text(40) | None = Field(  # type: ignore[valid-type]
+        None, description="null: the target's default", examples=["gfx950-emulated"]
+    )
+    suites: list[plain_text(40)] | None = Field(  # type: ignore[valid-type]
+        None,
+        description="null: correctness, determinism, roofline",
+        max_length=20,
+        examples=[["correctness", "roofline"]],
+    )
+    bundle: plain_text(40) | None = Field(  # type: ignore[valid-type]
+        None, description="id from POST /bundles, for a commit that is not pushed"
+    )
+    batch_sizes: list[Annotated[int, Field(ge=0, le=65536, strict=True)]] | None = Field(
+        None, min_length=1, max_length=64, examples=[[1, 8, 64]]
+    )
+    heads: plain_text(20, r"^[1-9][0-9]?x[1-9][0-9]?$") | None = Field(  # type: ignore[valid-type]
+        None, description="key heads x value heads", examples=["4x8"]
+    )
+    quick: bool = Field(False, strict=True)
+    force: bool = Field(False, strict=True, description="run though the answer is stored")
+    subject: plain_text(500) | None = None  # type: ignore[valid-type]
+    worktree: bool = Field(
+        False, strict=True, description="the commit is a snapshot of uncommitted changes"
+    )
+
+
+class RunOut(Body):
+    id: str = Field(examples=[RUN_ID])
+    suite: Suite
+    verdict: Verdict | None
+    state: RunState
+    failure_class: FailureClass | None
+    reason: str
+    started_at: Time | None
+    duration_s: float | None
+    device: str | None
+    partial: bool
+
+
+class RunDetail(RunOut):
+    job_id: str
+    target: str
+    commit: str
+    device_kind: DeviceKind
+    judge_version: str | None
+    kernel_digest: str | None
+    environment_id: str | None
+    environment: dict[str, Any] | None
+    finished_at: Time | None
+    cases: dict[str, int] = Field(description="number of cases by outcome")
+    document: str | None = Field(description="where the verdict document is")
+
+
+class Links(BaseModel):
+    model_config = ConfigDict(extra="forbid", serialize_by_alias=True)
+
+    self_: str = Field(alias="self")
+    log: str
+    results: str
+
+
+class JobOut(Body):
+    id: str = Field(examples=[JOB_ID])
+    target: str
+    commit: str
+    subject: str | None
+    worktree: bool
+    device_kind: DeviceKind
+    suites: list[Suite]
+    batch_sizes: list[int] | None
+    heads: str | None
+    quick: bool
+    state: JobState
+    failure_class: FailureClass | None
+    reason: str
+    cancel_requested: bool
+    from_store: bool = Field(description="answered by a job that was finished before")
+    joined: bool = Field(description="answered by a job that is queued or running already")
+    attempt: int
+    created_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+    duration_s: float | None
+    queue_position: int | None
+    runs: list[RunOut]
+    links: Links
+
+
+class JobList(Body):
+    items: list[JobOut]
+    next_cursor: str | None
+
+
+class ResultOut(Body):
+    run_id: str
+    suite: Suite
+    device_kind: DeviceKind
+    verdict: Verdict | None
+    reason: str
+    judge_version: str | None
+    kernel_digest: str | None
+    environment_id: str | None
+    finished_at: Time | None
+    document: str | None
+
+
+class ResultList(Body):
+    commit: str
+    target: str
+    items: list[ResultOut]

@@ -1,0 +1,189 @@
+"""What an operator should know about this machine: what works, what is missing, how to get it."""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from gdn_service.errors import DeviceUnavailable
+from gdn_service.runner.nvml import query
+from gdn_service.settings import Settings, base_environment
+
+
+class Level(enum.StrEnum):
+    OK = "ok"
+    NOTE = "note"  # works, with something to know
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    what: str
+    level: Level
+    detail: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def as_text(self) -> str:
+        line = f"{self.level:8}{self.what}: {self.detail}"
+        return line + (f"\n        -> {self.remedy}" if self.remedy else "")
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Every check, in the order in which they matter."""
+    checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
+        _system,
+        _git,
+        _data_dir,
+        _database,
+        _judge,
+        _nvidia,
+        _amd,
+        _docker,
+        _account,
+    )
+    return [finding for check in checks for finding in check(settings)]
+
+
+def _ok(what: str, detail: str) -> Finding:
+    return Finding(what=what, level=Level.OK, detail=detail)
+
+
+def _note(what: str, detail: str, remedy: str = "") -> Finding:
+    return Finding(what=what, level=Level.NOTE, detail=detail, remedy=remedy)
+
+
+def _missing(what: str, detail: str, remedy: str) -> Finding:
+    return Finding(what=what, level=Level.MISSING, detail=detail, remedy=remedy)
+
+
+def _system(_settings: Settings) -> Iterator[Finding]:
+    if platform.system() == "Linux":
+        yield _ok("system", f"Linux {platform.release()}, Python {platform.python_version()}")
+    else:
+        yield _missing("system", platform.system(), "workers need Linux; run only the client here")
+
+
+def _git(_settings: Settings) -> Iterator[Finding]:
+    if shutil.which("git") is None:
+        yield _missing("git", "not found", "apt-get install git")
+        return
+    done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False)
+    yield _ok("git", done.stdout.strip())
+
+
+def _data_dir(settings: Settings) -> Iterator[Finding]:
+    existing = settings.data_dir.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not os.access(existing, os.W_OK):
+        yield _missing(
+            "data folder", f"{settings.data_dir} cannot be written", "set GDN_DATA_DIR to another"
+        )
+        return
+    free = shutil.disk_usage(existing).free / 2**30
+    finding = _ok if free > 5 else _note
+    yield finding("data folder", f"{settings.data_dir.absolute()}, {free:.0f} GiB free")
+
+
+def _database(settings: Settings) -> Iterator[Finding]:
+    if settings.store_url.startswith("sqlite"):
+        yield _ok("database", "SQLite in the data folder; enough for one machine")
+        return
+    engine = create_engine(settings.store_url)
+    try:
+        with engine.connect() as connection:
+            version = connection.execute(text("SHOW server_version")).scalar()
+        yield _ok("database", f"PostgreSQL {version}")
+    except SQLAlchemyError as error:
+        words = str(error.__cause__ or error).splitlines()[0]
+        yield _missing("database", words, "check GDN_DATABASE_URL and that the server runs")
+    finally:
+        engine.dispose()
+
+
+def _judge(settings: Settings) -> Iterator[Finding]:
+    for package in ("numpy", "scipy", "torch", "triton"):
+        if importlib.util.find_spec(package) is None:
+            yield _missing(
+                "judge", f"package {package} is not installed", "pip install 'gdn-lab[kernels]'"
+            )
+            return
+    try:
+        done = subprocess.run(
+            [*settings.judge_argv, "schema"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=base_environment(),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield _missing("judge", f"cannot be run: {error}", "check GDN_JUDGE_COMMAND")
+        return
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        yield _missing("judge", f"fails: {last}", "pip install 'gdn-lab[kernels]'")
+    else:
+        yield _ok("judge", " ".join(settings.judge_argv))
+
+
+def _nvidia(_settings: Settings) -> Iterator[Finding]:
+    try:
+        devices = query({"do": "list"})["devices"]
+    except DeviceUnavailable as error:
+        yield _note("NVIDIA", f"no device: {error}")
+        return
+    for device in devices:
+        major, minor = device["capability"]
+        detail = f"{device['index']}: {device['name']}, compute capability {major}.{minor}"
+        if (major, minor) == (9, 0):
+            yield _ok("NVIDIA", f"{detail}, served as sm90")
+        else:
+            yield _note("NVIDIA", f"{detail}, which no device kind covers")
+
+
+def _amd(_settings: Settings) -> Iterator[Finding]:
+    if not Path("/dev/kfd").exists():
+        yield _note("AMD", "no /dev/kfd", "on a ROCm host: install amdgpu-dkms, then reboot")
+    elif not os.access("/dev/kfd", os.R_OK | os.W_OK):
+        yield _missing(
+            "AMD", "/dev/kfd is not accessible", "add the account to the groups render and video"
+        )
+    else:
+        yield _ok("AMD", "/dev/kfd is accessible")
+
+
+def _docker(_settings: Settings) -> Iterator[Finding]:
+    if Path("/var/run/docker.sock").exists():
+        yield _ok("docker", "an engine's socket is there")
+    else:
+        yield _note(
+            "docker",
+            "no engine; jobs run as plain processes, which does not isolate them",
+            "apt-get install docker.io, or install Docker CE",
+        )
+
+
+def _account(_settings: Settings) -> Iterator[Finding]:
+    if os.geteuid() == 0:
+        yield _ok("account", "root: the candidate can run under an account of its own")
+    else:
+        yield _note(
+            "account",
+            "not root: judge and candidate share this account",
+            "run the worker as root, or in the container of docker/",
+        )

@@ -1,0 +1,1 @@
+"""Queue and flow: what happens to a job between submit and its end."""

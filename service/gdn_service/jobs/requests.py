@@ -1,0 +1,320 @@
+"""What a user can do with jobs: submit, cancel, retry. Used by API and demo alike."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from gdn_judge import JUDGE_VERSION
+from gdn_judge.document import DeviceKind, Suite
+from gdn_service.clock import iso, now
+from gdn_service.errors import (
+    Conflict,
+    IdempotencyMismatch,
+    InvalidRequest,
+    NotCancellable,
+    NotFound,
+    UnknownDeviceKind,
+    UnknownSuite,
+    UnknownTarget,
+)
+from gdn_service.ids import new_id
+from gdn_service.jobs.queue import JobQueue
+from gdn_service.jobs.states import JobState, RunState
+from gdn_service.runner.checkouts import Checkouts
+from gdn_service.settings import Settings
+from gdn_service.store import log
+from gdn_service.store.models import Job, Run, Target, Token
+from gdn_service.store.store import Store, Transaction
+
+_log = structlog.get_logger(__name__)
+
+DEFAULT_SUITES = (Suite.CORRECTNESS, Suite.DETERMINISM, Suite.ROOFLINE)
+BEST_FIRST = (
+    DeviceKind.GFX950,
+    DeviceKind.SM90,
+    DeviceKind.GFX950_EMULATED,
+    DeviceKind.INTERPRETER,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """As the user sent it; `commit` may be a short SHA."""
+
+    target: str
+    commit: str
+    device_kind: str | None = None
+    suites: list[str] | None = None
+    bundle: str | None = None
+    batch_sizes: list[int] | None = None
+    heads: str | None = None
+    quick: bool = False
+    force: bool = False
+    subject: str | None = None
+    worktree: bool = False
+
+    @property
+    def digest(self) -> str:
+        return _digest(asdict(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """`created` is False when the answer is an older job."""
+
+    job: Job
+    created: bool = False
+    from_store: bool = False
+    joined: bool = False
+
+
+class JobRequests:
+    def __init__(
+        self, settings: Settings, store: Store, checkouts: Checkouts, queue: JobQueue
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._checkouts = checkouts
+        self._queue = queue
+
+    def submit(self, submission: Submission, token: Token, key: str | None) -> Submitted:
+        """A new job, or the one that answers already. Raises a RequestError."""
+        with self._store.read() as tx:
+            replayed = self._replay(tx, submission, token, key)
+            target = self._target(tx, submission.target)
+            kinds = tx.devices.served_kinds()
+            if submission.bundle is not None and tx.bundles.get(submission.bundle) is None:
+                raise NotFound(f"there is no bundle {submission.bundle}; upload it again")
+        if replayed is not None:
+            return replayed
+        suites = _suites(submission.suites, target)
+        device_kind = self._device_kind(submission.device_kind, target, kinds)
+        facts = self._checkouts.resolve(target, submission.commit, submission.bundle)
+        job = self._new_job(submission, target, facts.sha, suites, device_kind)
+        job.subject = submission.subject or facts.subject
+        job.submitted_by = token.name
+        submitted = self._add(job, submission, token, key)
+        if submitted.created:
+            self._enqueue(submitted.job)
+        return submitted
+
+    def cancel(self, job_id: str) -> Job:
+        """Idempotent. A queued job ends now; a running one within seconds."""
+        with self._store.write() as tx:
+            job = _existing(tx, job_id)
+            if JobState(job.state).final:
+                if job.state == JobState.CANCELLED:
+                    return job
+                raise NotCancellable(f"job {job_id} is already {job.state}")
+            first = tx.jobs.request_cancel(job_id)
+            if job.state == JobState.QUEUED:
+                self._end_queued(tx, job_id)
+            elif first:
+                tx.log.append(job_id, [log_line("cancellation requested")])
+        with self._store.read() as tx:
+            return _existing(tx, job_id)
+
+    def retry(self, job_id: str, token: Token) -> Job:
+        """A new job with the same inputs. Raises Conflict while the old one is open."""
+        with self._store.write() as tx:
+            old = _existing(tx, job_id)
+            if not JobState(old.state).final:
+                raise Conflict(f"job {job_id} is {old.state}; cancel it or wait for its end")
+            job = _copy(old, token)
+            tx.jobs.add(job, _new_runs(job))
+            tx.log.append(job.id, [_queued_event(f"retry of {job_id}")])
+        self._enqueue(job)
+        return job
+
+    def _add(self, job: Job, submission: Submission, token: Token, key: str | None) -> Submitted:
+        with self._store.write() as tx:
+            tx.jobs.lock_submissions()
+            submitted = self._replay(tx, submission, token, key)
+            if submitted is None and not submission.force:
+                submitted = _answered(tx, job.fingerprint)
+            if submitted is None:
+                tx.jobs.add(job, _new_runs(job))
+                tx.log.append(job.id, [_queued_event(f"queued for {job.device_kind}")])
+                submitted = Submitted(job=job, created=True)
+            if key is not None and tx.tokens.used_key(token.id, key) is None:
+                tx.tokens.remember_key(token.id, key, submission.digest, submitted.job.id)
+        return submitted
+
+    def _replay(
+        self, tx: Transaction, submission: Submission, token: Token, key: str | None
+    ) -> Submitted | None:
+        """The job that this Idempotency-Key made before."""
+        used = None if key is None else tx.tokens.used_key(token.id, key)
+        if used is None:
+            return None
+        if used.request_hash != submission.digest:
+            raise IdempotencyMismatch(
+                "this Idempotency-Key came with another request before; use a new key"
+            )
+        job = _existing(tx, used.job_id)
+        final = JobState(job.state).final
+        return Submitted(job=job, from_store=final, joined=not final)
+
+    def _target(self, tx: Transaction, name: str) -> Target:
+        target = tx.targets.get(name)
+        if target is None:
+            known = (
+                ", ".join(t.name for t in tx.targets.all()) or "none; see gdn-service target add"
+            )
+            raise UnknownTarget(f"there is no target {name!r}; known: {known}")
+        return target
+
+    def _device_kind(self, wanted: str | None, target: Target, served: list[str]) -> str:
+        if wanted is None:
+            wanted = target.default_device_kind or self._settings.default_device_kind
+        if wanted is None or wanted == "":
+            wanted = next((str(kind) for kind in BEST_FIRST if kind in served), None)
+        if wanted is None or wanted not in served:
+            raise UnknownDeviceKind(
+                f"no worker serves device kind {wanted!r}; served: {', '.join(served) or 'none'}",
+                served=served,
+            )
+        return wanted
+
+    def _new_job(
+        self, submission: Submission, target: Target, sha: str, suites: list[str], kind: str
+    ) -> Job:
+        sizes = submission.batch_sizes
+        asked = {
+            "target": target.name,
+            "commit_sha": sha,
+            "device_kind": kind,
+            "suites": suites,
+            "batch_sizes": sorted(set(sizes)) if sizes else None,
+            "heads": submission.heads,
+            "quick": submission.quick,
+            "judge_version": JUDGE_VERSION,
+        }
+        return Job(
+            id=new_id("j"),
+            **asked,
+            fingerprint=_digest(asked),
+            worktree=submission.worktree,
+            bundle_id=submission.bundle,
+            state=JobState.QUEUED,
+            reason="",
+            attempt=1,
+            tries=0,
+            cancel_requested=False,
+            log_seq=0,
+            created_at=now(),
+        )
+
+    def _end_queued(self, tx: Transaction, job_id: str) -> None:
+        reason = "cancelled on request"
+        if tx.jobs.finish(
+            job_id, JobState.CANCELLED, reason=reason, failure_class=None, duration_s=None
+        ):
+            tx.jobs.cancel_runs(job_id, reason)
+            event = {"state": str(JobState.CANCELLED), "reason": reason}
+            tx.log.append(job_id, [(log.STATE, event)])
+
+    def _enqueue(self, job: Job) -> None:
+        """A job whose enqueueing fails stays queued; the worker's sweep makes up for it."""
+        try:
+            self._queue.enqueue(job.id, job.device_kind)
+        except SQLAlchemyError:
+            _log.exception("enqueueing failed; the sweep does it later", job=job.id)
+
+
+def _answered(tx: Transaction, fingerprint: str) -> Submitted | None:
+    open_job = tx.jobs.open(fingerprint)
+    if open_job is not None:
+        return Submitted(job=open_job, joined=True)
+    stored = tx.jobs.stored(fingerprint)
+    return None if stored is None else Submitted(job=stored, from_store=True)
+
+
+def _suites(wanted: list[str] | None, target: Target) -> list[str]:
+    """In the target's order, each once."""
+    if wanted is None:
+        wanted = [str(suite) for suite in DEFAULT_SUITES if suite in target.suites]
+    for word in wanted:
+        if word not in target.suites:
+            known = ", ".join(target.suites)
+            raise UnknownSuite(f"target {target.name} has no suite {word[:40]!r}; known: {known}")
+    if not wanted:
+        raise InvalidRequest("suites is empty; name at least one, or leave it out")
+    return [name for name in target.suites if name in wanted]
+
+
+def _new_runs(job: Job) -> list[Run]:
+    return [
+        Run(
+            id=new_id("r"),
+            job_id=job.id,
+            suite=suite,
+            ordinal=ordinal,
+            state=RunState.QUEUED,
+            reason="",
+            partial=False,
+            valid=True,
+            host_tries=0,
+        )
+        for ordinal, suite in enumerate(job.suites)
+    ]
+
+
+_INPUTS = (
+    "target",
+    "commit_sha",
+    "subject",
+    "worktree",
+    "bundle_id",
+    "device_kind",
+    "suites",
+    "batch_sizes",
+    "heads",
+    "quick",
+)
+
+
+def _copy(old: Job, token: Token) -> Job:
+    asked: dict[str, Any] = {name: getattr(old, name) for name in _INPUTS}
+    decisive = {k: v for k, v in asked.items() if k not in ("subject", "worktree", "bundle_id")}
+    return Job(
+        id=new_id("j"),
+        **asked,
+        judge_version=JUDGE_VERSION,
+        fingerprint=_digest(decisive | {"judge_version": JUDGE_VERSION}),
+        state=JobState.QUEUED,
+        reason="",
+        attempt=old.attempt + 1,
+        retry_of=old.id,
+        tries=0,
+        cancel_requested=False,
+        log_seq=0,
+        submitted_by=token.name,
+        created_at=now(),
+    )
+
+
+def _existing(tx: Transaction, job_id: str) -> Job:
+    job = tx.jobs.get(job_id)
+    if job is None:
+        raise NotFound(f"there is no job {job_id[:40]!r}")
+    return job
+
+
+def log_line(text: str) -> tuple[str, dict[str, Any]]:
+    return log.LOG, {"at": iso(now()), "run": None, "text": text}
+
+
+def _queued_event(reason: str) -> tuple[str, dict[str, Any]]:
+    return log.STATE, {"state": str(JobState.QUEUED), "reason": reason}
+
+
+def _digest(value: dict[str, Any]) -> str:
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

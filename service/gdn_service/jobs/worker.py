@@ -1,0 +1,245 @@
+"""One worker process: listens to the queues of its device kinds and runs the flow.
+
+It renews its lease while it lives. A worker whose lease has run out is dead:
+whoever notices first puts its jobs back on their queues.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import IO
+
+import structlog
+from dbos import DBOS, DBOSConfig
+from sqlalchemy.exc import SQLAlchemyError
+
+from gdn_judge import JUDGE_VERSION
+from gdn_service.errors import SettingsError, WorkerNameTaken
+from gdn_service.jobs.flow import JobFlow
+from gdn_service.jobs.queue import (
+    APP_NAME,
+    FLOW_VERSION,
+    WORKFLOW,
+    JobQueue,
+    queue_name,
+    quiet_dbos,
+)
+from gdn_service.jobs.states import JobState
+from gdn_service.runner.base import Runner
+from gdn_service.runner.checkouts import Checkouts
+from gdn_service.runner.inventory import Inventory, build_probes
+from gdn_service.runner.process import ProcessRunner
+from gdn_service.settings import Settings
+from gdn_service.store.leases import LeaseRepository
+from gdn_service.store.store import Store
+
+_log = structlog.get_logger(__name__)
+_LEASE = "worker:"
+
+
+class Worker:
+    """`start`, then `stop`. One per process: DBOS is a singleton."""
+
+    def __init__(
+        self, settings: Settings, store: Store, queue: JobQueue, runner: Runner | None = None
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._queue = queue
+        self._runner = runner or ProcessRunner(settings)
+        self._holder = secrets.token_hex(8)
+        self._stopping = threading.Event()
+        self._done = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._lock: IO[str] | None = None
+        self.inventory = Inventory(settings, store, build_probes(settings))
+
+    def start(self) -> None:
+        """Raises WorkerNameTaken, or SettingsError when there is no device to serve."""
+        self._lock_data_dir()
+        self.inventory.refresh()
+        if not self.inventory.kinds():
+            wanted = ", ".join(self._settings.device_kinds)
+            raise SettingsError(f"this machine has no device of the kinds asked for ({wanted})")
+        self._take_name()
+        self._launch()
+        self._spawn("heartbeat", self._settings.heartbeat_s, self._beat)
+        self._spawn("sweep", self._settings.heartbeat_s, self._sweep)
+        _log.info(
+            "worker started",
+            worker=self._settings.worker_name,
+            kinds=[str(kind) for kind in self.inventory.kinds()],
+        )
+
+    def stop(self, patience_s: float = 30) -> None:
+        """End the judges gently and leave their jobs to be taken up again."""
+        self._stopping.set()
+        deadline = time.monotonic() + patience_s
+        while self._running() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self._done.set()
+        DBOS.destroy(destroy_registry=True)
+        for thread in self._threads:
+            thread.join(timeout=10)
+        with self._store.write() as tx:
+            tx.leases.release(_LEASE + self._settings.worker_name, self._holder)
+        if self._lock is not None:
+            self._lock.close()
+
+    def _running(self) -> bool:
+        return bool(self._flows)
+
+    def _launch(self) -> None:
+        quiet_dbos()
+        self._flows: set[str] = set()
+        flow = JobFlow(
+            store=self._store,
+            checkouts=Checkouts(self._settings, self._bundle_content),
+            inventory=self.inventory,
+            runner=self._runner,
+            settings=self._settings,
+            stopping=self._stopping,
+        )
+
+        def job(job_id: str) -> None:
+            if self._stopping.is_set():
+                raise SystemExit  # left unfinished, like any job of a stopping worker
+            self._flows.add(job_id)
+            try:
+                flow.run(job_id)
+            finally:
+                self._flows.discard(job_id)
+
+        # The flow counts its starts itself, so the queue's own limit never comes first.
+        DBOS.workflow(name=WORKFLOW, max_recovery_attempts=1000)(job)
+        config: DBOSConfig = {
+            "name": APP_NAME,
+            "system_database_url": self._settings.queue_url,
+            "application_version": FLOW_VERSION,
+            "executor_id": self._settings.worker_name,
+            "log_level": "WARNING",
+            "run_migrations": False,
+        }
+        DBOS(config=config)
+        kinds = self.inventory.kinds()
+        DBOS.listen_queues([queue_name(kind) for kind in kinds])
+        DBOS.launch()
+        for kind in kinds:
+            self._register(queue_name(kind), len(self.inventory.of_kind(kind)))
+
+    def _register(self, name: str, devices: int) -> None:
+        """One job per device at a time. The limit is shared: the largest host sets it,
+        and on a smaller one a job waits for its device's lock."""
+        known = DBOS.retrieve_queue(name)
+        limit = devices if known is None else max(devices, known.worker_concurrency or 0)
+        DBOS.register_queue(
+            name,
+            worker_concurrency=limit,
+            polling_interval_sec=self._settings.database_poll_s,
+            on_conflict="always_update",
+        )
+
+    def _lock_data_dir(self) -> None:
+        """Two workers on one data folder would share a name, mirrors and locks."""
+        self._settings.data_dir.mkdir(parents=True, exist_ok=True)
+        lock = open(self._settings.data_dir / "worker.lock", "a+")  # noqa: SIM115
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise WorkerNameTaken(
+                f"another worker already runs on {self._settings.data_dir}; give each its own "
+                "GDN_DATA_DIR and GDN_WORKER_NAME"
+            ) from error
+        self._lock = lock
+
+    def _take_name(self) -> None:
+        """A lease left by a killed worker of this very data folder is ours to take."""
+        with self._store.write() as tx:
+            name = _LEASE + self._settings.worker_name
+            lease = tx.leases.get(name)
+            force = lease is not None and lease.facts.get("data_dir") == self._data_dir
+            if not self._acquire(tx.leases, force=force):
+                raise WorkerNameTaken(
+                    f"a live worker named {self._settings.worker_name!r} uses this database; "
+                    "set GDN_WORKER_NAME"
+                )
+
+    @property
+    def _data_dir(self) -> str:
+        return f"{os.uname().nodename}:{self._settings.data_dir.absolute()}"
+
+    def _acquire(self, leases: LeaseRepository, *, force: bool = False) -> bool:
+        return leases.acquire(
+            _LEASE + self._settings.worker_name,
+            self._holder,
+            host=os.uname().nodename,
+            ttl_s=self._settings.worker_ttl_s,
+            facts={
+                "data_dir": self._data_dir,
+                "kinds": [str(kind) for kind in self.inventory.kinds()],
+                "judge_version": JUDGE_VERSION,
+                "isolates": self._runner.isolates,
+            },
+            force=force,
+        )
+
+    def _spawn(self, name: str, pause_s: float, action: Callable[[], None]) -> None:
+        def loop() -> None:
+            while not self._done.wait(pause_s):
+                try:
+                    action()
+                except SQLAlchemyError:
+                    _log.exception(f"{name} failed; it is tried again")
+
+        thread = threading.Thread(target=loop, name=f"gdn-{name}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _beat(self) -> None:
+        with self._store.write() as tx:
+            renewed = self._acquire(tx.leases)
+        if not renewed:
+            _log.error(
+                "the worker's name was taken by another worker", worker=self._settings.worker_name
+            )
+
+    def _sweep(self) -> None:
+        """Mend what a kill between two databases can leave behind."""
+        sweep(self._store, self._queue)
+        with self._store.read() as tx:
+            dead = tx.leases.expired(_LEASE)
+        for lease in dead:
+            name = lease.name.removeprefix(_LEASE)
+            if name == self._settings.worker_name:
+                continue
+            _log.warning("worker is dead; its jobs are taken over", worker=name)
+            DBOS._recover_pending_workflows([name])  # the only way 3.4 has; there is no public one
+            with self._store.write() as tx:
+                tx.leases.release(lease.name, lease.holder)
+
+    def _bundle_content(self, bundle_id: str) -> bytes | None:
+        with self._store.read() as tx:
+            return tx.bundles.content(bundle_id)
+
+
+def sweep(store: Store, queue: JobQueue) -> None:
+    """Queue every queued job that has no flow; end every open job whose flow has ended."""
+    with store.read() as tx:
+        queued = tx.jobs.queued()
+        open_ids = tx.jobs.open_ids()
+    for job_id, device_kind in queued:
+        queue.enqueue(job_id, device_kind)
+    for job_id in queue.ended(open_ids):
+        with store.write() as tx:
+            reason = "the queue gave the job up"
+            if tx.jobs.finish(
+                job_id, JobState.ERROR, reason=reason, failure_class="service", duration_s=None
+            ):
+                tx.jobs.cancel_runs(job_id, reason)
+                tx.log.append(job_id, [("state", {"state": "error", "reason": reason})])

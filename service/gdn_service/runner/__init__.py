@@ -1,0 +1,1 @@
+"""What touches the host: git checkouts, processes, devices."""

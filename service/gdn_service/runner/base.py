@@ -1,0 +1,101 @@
+"""What a runner is asked and what it answers. Small enough to swap."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from gdn_judge.document import DeviceKind, Suite
+
+
+class Ending(enum.StrEnum):
+    """Why the judge process is no longer there."""
+
+    EXITED = "exited"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"  # the worker is going down
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeRequest:
+    """One run of one suite. `timeout_s` is the outer deadline; `deadline_s` the judge's own."""
+
+    tree: Path
+    import_path: str
+    python_path: Sequence[str]
+    chain_import_path: str | None
+    target: str
+    commit: str
+    suite: Suite
+    device_kind: DeviceKind
+    device_index: int
+    batch_sizes: Sequence[int] | None
+    heads: str | None
+    quick: bool
+    candidate_user: str
+    work_dir: Path
+    deadline_s: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunControl:
+    """How a runner talks back while it works."""
+
+    say: Callable[[str], None]
+    events: Callable[[list[dict[str, Any]]], None]  # the judge's progress objects, in order
+    cancelled: Callable[[], bool]
+    stopping: Callable[[], bool]
+    lock_fds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOutcome:
+    """`document` is the text the judge left, unchecked, or None."""
+
+    ending: Ending
+    exit_code: int
+    document: str | None
+
+
+class Runner(Protocol):
+    """Runs the judge on a tree. Exit codes prove nothing; the document does."""
+
+    isolates: bool
+
+    def run(self, request: JudgeRequest, control: RunControl) -> JudgeOutcome: ...
+
+
+def judge_arguments(request: JudgeRequest, out: Path) -> list[str]:
+    """The judge's command line for a request (after the command itself)."""
+    arguments = [
+        "run",
+        *("--target", str(request.tree)),
+        *("--import-path", request.import_path),
+        *("--target-name", request.target),
+        *("--commit", request.commit),
+        *("--suite", str(request.suite)),
+        *("--device", str(request.device_kind)),
+        *("--device-index", str(request.device_index)),
+        *("--deadline", f"{request.deadline_s:g}"),
+        *("--work-dir", str(request.work_dir)),
+        *("--out", str(out)),
+        *("--progress", "json"),
+    ]
+    for folder in request.python_path:
+        arguments += ["--python-path", folder]
+    if request.chain_import_path:
+        arguments += ["--chain", request.chain_import_path]
+    if request.batch_sizes:
+        arguments += ["--batch-sizes", ",".join(str(size) for size in request.batch_sizes)]
+    if request.heads:
+        arguments += ["--heads", request.heads]
+    if request.candidate_user:
+        arguments += ["--candidate-user", request.candidate_user]
+    if request.quick:
+        arguments.append("--quick")
+    return arguments

@@ -1,0 +1,188 @@
+"""The devices of this host: which there are, whether they are idle, and who holds them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gdn_judge.document import DeviceKind
+from gdn_service.clock import now
+from gdn_service.errors import DeviceBusy, DeviceError, DeviceUnavailable
+from gdn_service.runner.locks import device_lock
+from gdn_service.runner.nvml import NvmlProbe
+from gdn_service.runner.probe import CpuProbe, DeviceFacts, IdleReport, Probe
+from gdn_service.settings import CPU_KINDS, Settings
+from gdn_service.store.store import Store
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalDevice:
+    """`id` is the store's key: host/kind/index."""
+
+    id: str
+    facts: DeviceFacts
+    probe: Probe
+    lock: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldDevice:
+    device: LocalDevice
+    lock_fd: int
+
+
+class Inventory:
+    def __init__(self, settings: Settings, store: Store, probes: Sequence[Probe]) -> None:
+        self._settings = settings
+        self._store = store
+        self._probes = probes
+        self._known: list[LocalDevice] = []
+
+    def refresh(self) -> list[LocalDevice]:
+        """Look again, and write down what is there. A probe that fails adds no device."""
+        self._known = [device for probe in self._probes for device in self._see(probe)]
+        for device in self._known:
+            self._record(device)
+        with self._store.write() as tx:
+            tx.devices.retain(self._settings.worker_name, [d.id for d in self._known])
+        return self._known
+
+    def kinds(self) -> list[DeviceKind]:
+        return list(dict.fromkeys(device.facts.kind for device in self._known))
+
+    def of_kind(self, kind: DeviceKind) -> list[LocalDevice]:
+        return [device for device in self._known if device.facts.kind == kind]
+
+    def idle(self, device: LocalDevice) -> IdleReport:
+        """What stands against using it now. A probe that cannot say is not a yes."""
+        with self._store.read() as tx:
+            row = tx.devices.get(device.id)
+        if row is not None and row.quarantined:
+            return IdleReport(why=f"quarantined: {row.quarantined}")
+        try:
+            return device.probe.idle(device.facts, None if row is None else row.vram_baseline)
+        except DeviceUnavailable as error:
+            return IdleReport(why=f"its state is not available: {error}")
+
+    @contextmanager
+    def hold_idle(
+        self, kind: DeviceKind, holder: str, give_up: Callable[[], None], say: Callable[[str], None]
+    ) -> Iterator[HeldDevice]:
+        """Lock an idle device of `kind`, waiting with a growing pause.
+
+        `give_up` is called while waiting and may raise. Raises DeviceBusy naming
+        the offenders after the set time, DeviceUnavailable if there is none at all.
+        """
+        with ExitStack() as stack:
+            yield self._wait(kind, holder, give_up, say, stack)
+
+    def _wait(
+        self,
+        kind: DeviceKind,
+        holder: str,
+        give_up: Callable[[], None],
+        say: Callable[[str], None],
+        stack: ExitStack,
+    ) -> HeldDevice:
+        deadline = time.monotonic() + self._settings.busy_wait_s
+        pause, told = _FIRST_PAUSE_S, ""
+        while True:
+            faults: list[str] = []
+            for device in self.of_kind(kind):
+                held = self._try(device, holder, stack, faults)
+                if held is not None:
+                    return held
+            why = "; ".join(faults)
+            if not faults:
+                raise DeviceUnavailable(f"this worker has no {kind} device")
+            if time.monotonic() >= deadline:
+                raise DeviceBusy(f"no idle {kind} device: {why}")
+            if why != told:
+                say(f"waiting for an idle {kind} device: {why}")
+                told = why
+            _sleep(min(pause, max(0.0, deadline - time.monotonic())), give_up)
+            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+
+    def _try(
+        self, device: LocalDevice, holder: str, stack: ExitStack, faults: list[str]
+    ) -> HeldDevice | None:
+        with ExitStack() as attempt:
+            try:
+                descriptor = attempt.enter_context(device_lock(device.lock, holder))
+            except DeviceBusy as error:
+                faults.append(f"{device.id}: {error}")
+                return None
+            report = self.idle(device)
+            if not report.idle:
+                faults.append(f"{device.id}: {report.why}")
+                return None
+            stack.push(attempt.pop_all())
+            return HeldDevice(device=device, lock_fd=descriptor)
+
+    def _see(self, probe: Probe) -> list[LocalDevice]:
+        try:
+            facts = probe.devices()
+        except DeviceError:
+            return []
+        return [self._local(probe, item) for item in facts if self._served(item.kind)]
+
+    def _served(self, kind: DeviceKind) -> bool:
+        return "auto" in self._settings.device_kinds or kind in self._settings.device_kinds
+
+    def _local(self, probe: Probe, facts: DeviceFacts) -> LocalDevice:
+        """A GPU's lock is the machine's, a CPU device's the data folder's."""
+        if facts.uuid is None:
+            lock = self._settings.locks_dir / f"{facts.kind}-{facts.index}.lock"
+        else:
+            name = re.sub(r"[^A-Za-z0-9-]", "_", facts.uuid)
+            lock = self._settings.gpu_locks_dir / f"{name}.lock"
+        return LocalDevice(
+            id=f"{self._settings.worker_name}/{facts.kind}/{facts.index}",
+            facts=facts,
+            probe=probe,
+            lock=lock,
+        )
+
+    def _record(self, device: LocalDevice) -> None:
+        report = self.idle(device)
+        facts = device.facts
+        with self._store.write() as tx:
+            tx.devices.seen(
+                device.id,
+                host=self._settings.worker_name,
+                kind=facts.kind,
+                index=facts.index,
+                name=facts.name,
+                uuid=facts.uuid,
+                measures=list(facts.measures),
+                idle=report.idle,
+                why_not_idle=report.why,
+                seen_at=now(),
+            )
+
+
+def _sleep(seconds: float, give_up: Callable[[], None]) -> None:
+    end = time.monotonic() + seconds
+    while True:
+        give_up()
+        left = end - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(left, _POLL_S))
+
+
+def build_probes(settings: Settings) -> list[Probe]:
+    """The probes that the settings ask for."""
+    wanted = settings.device_kinds
+    kinds = [kind for kind in CPU_KINDS if "auto" in wanted or kind in wanted]
+    probes: list[Probe] = [CpuProbe(kinds, settings.cpu_slots)] if kinds else []
+    if "auto" in wanted or DeviceKind.SM90 in wanted:
+        probes.append(NvmlProbe(settings))
+    return probes

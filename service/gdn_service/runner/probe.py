@@ -1,0 +1,91 @@
+"""What a probe sees of devices. "Not available" is not idle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gdn_judge.document import DeviceKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceFacts:
+    """One device of this host. `uuid` and `total_bytes` (device memory) are None on a CPU."""
+
+    kind: DeviceKind
+    index: int
+    name: str
+    measures: tuple[str, ...]  # kinds of measurement that it can make
+    uuid: str | None = None
+    total_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offender:
+    """A process on the device. `used_bytes` is None where the driver does not say."""
+
+    pid: int
+    command: str
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleReport:
+    """`why` names what stands in the way, with pid, command and memory; "" when idle.
+
+    `dirty`: memory is in use that no process owns.
+    """
+
+    why: str = ""
+    used_bytes: int | None = None
+    offenders: tuple[Offender, ...] = ()
+    dirty: bool = False
+
+    @property
+    def idle(self) -> bool:
+        return not self.why
+
+
+class Probe(Protocol):
+    """Looks at the devices of one vendor."""
+
+    def devices(self) -> Sequence[DeviceFacts]:
+        """All devices seen. Raises DeviceUnavailable when the driver cannot be asked."""
+        ...
+
+    def idle(self, device: DeviceFacts, baseline: int | None) -> IdleReport:
+        """`baseline`: bytes in use that the operator recorded for the idle device."""
+        ...
+
+
+class CpuProbe:
+    """The CPU devices: always there, idle whenever their lock is free."""
+
+    def __init__(self, kinds: Sequence[DeviceKind], slots: int) -> None:
+        self._kinds = kinds
+        self._slots = slots
+
+    def devices(self) -> Sequence[DeviceFacts]:
+        return [
+            DeviceFacts(kind=kind, index=index, name=_CPU_NAMES[kind], measures=_CPU_MEASURES[kind])
+            for kind in self._kinds
+            for index in range(self._slots)
+        ]
+
+    def idle(self, device: DeviceFacts, baseline: int | None) -> IdleReport:
+        return IdleReport()
+
+
+_CPU_NAMES = {
+    DeviceKind.GFX950_EMULATED: "gfx950 emulated on the CPU",
+    DeviceKind.INTERPRETER: "Triton interpreter on the CPU",
+}
+_CPU_MEASURES = {
+    DeviceKind.GFX950_EMULATED: ("emulated_traffic",),
+    DeviceKind.INTERPRETER: ("wall_time",),
+}
+
+
+def bytes_text(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

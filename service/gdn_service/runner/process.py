@@ -1,0 +1,170 @@
+"""The runner without a container: the judge as a process tree on this host.
+
+It bounds time and log, and ends the whole tree; it does not isolate. The commit
+under test can reach the network and read what its account can read, so the
+runner says so in every log. The Docker runner has the same interface.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from gdn_service.errors import RunnerError
+from gdn_service.runner import supervisor
+from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, judge_arguments
+from gdn_service.runner.output import OutputReader
+from gdn_service.settings import Settings, base_environment
+
+WARNING = (
+    "this runner does not isolate: the commit under test runs on the host itself, with its network"
+)
+_STEP_S = 0.25  # how often deadline and cancellation are looked at
+
+
+class ProcessRunner:
+    isolates = False
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def run(self, request: JudgeRequest, control: RunControl) -> JudgeOutcome:
+        """Runs the judge to its end. Raises RunnerError when it cannot be started."""
+        control.say(WARNING)
+        out = request.work_dir / "verdict.json"
+        out.unlink(missing_ok=True)
+        argv = [*self._settings.judge_argv, *judge_arguments(request, out)]
+        process = self._start(argv, request.work_dir, control.lock_fds)
+        try:
+            ending = self._attend(process, request, control)
+        finally:
+            _end(process)
+        return JudgeOutcome(
+            ending=ending,
+            exit_code=process.returncode,
+            document=self._read(out),
+        )
+
+    def _start(
+        self, argv: list[str], work_dir: Path, lock_fds: tuple[int, ...]
+    ) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-I", supervisor.__file__, *argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=work_dir,
+                env=self._environment(work_dir),
+                pass_fds=lock_fds,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RunnerError(f"the judge cannot be started: {error}") from error
+
+    def _environment(self, work_dir: Path) -> dict[str, str]:
+        return base_environment() | {
+            "HOME": str(work_dir),
+            "TRITON_CACHE_DIR": str(work_dir / "triton"),  # a job's cache starts empty
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _attend(
+        self, process: subprocess.Popen[bytes], request: JudgeRequest, control: RunControl
+    ) -> Ending:
+        """Pass output on until the tree is gone; stop it when told to or when it is time."""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        reader = OutputReader(control, self._settings.log_max_bytes)
+        stop = _Stop(process, self._settings.stop_grace_s)
+        deadline = time.monotonic() + request.timeout_s
+        with selectors.DefaultSelector() as selector:
+            _register(selector, process.stdout, reader.stdout)
+            _register(selector, process.stderr, reader.stderr)
+            while selector.get_map():
+                _pump(selector)
+                reader.flush()
+                stop.advance(_why_stop(control, deadline))
+        reader.close()
+        process.wait()
+        return stop.ending
+
+    def _read(self, out: Path) -> str | None:
+        if not out.is_file() or out.is_symlink():
+            return None
+        limit = self._settings.document_max_bytes
+        if out.stat().st_size > limit:
+            raise RunnerError(f"the verdict document has over {limit} bytes")
+        try:
+            return out.read_text()
+        except UnicodeDecodeError as error:
+            raise RunnerError("the verdict document is not UTF-8") from error
+
+
+class _Stop:
+    """A gentle stop first, then the kill; remembers why."""
+
+    def __init__(self, process: subprocess.Popen[bytes], grace_s: float) -> None:
+        self._process = process
+        self._grace_s = grace_s
+        self._kill_at = float("inf")
+        self.ending = Ending.EXITED
+
+    def advance(self, why: Ending | None) -> None:
+        if why is not None and self.ending is Ending.EXITED:
+            self.ending = why
+            self._kill_at = time.monotonic() + self._grace_s
+            self._send(b"T")
+        if time.monotonic() >= self._kill_at and self._process.stdin is not None:
+            self._kill_at = float("inf")
+            self._process.stdin.close()
+
+    def _send(self, command: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(command)
+            self._process.stdin.flush()
+        except BrokenPipeError:  # the tree is gone already
+            return
+
+
+def _why_stop(control: RunControl, deadline: float) -> Ending | None:
+    if control.stopping():
+        return Ending.STOPPED
+    if control.cancelled():
+        return Ending.CANCELLED
+    return Ending.TIMED_OUT if time.monotonic() >= deadline else None
+
+
+def _register(
+    selector: selectors.BaseSelector, stream: IO[bytes], sink: Callable[[bytes], None]
+) -> None:
+    os.set_blocking(stream.fileno(), False)
+    selector.register(stream, selectors.EVENT_READ, sink)
+
+
+def _pump(selector: selectors.BaseSelector) -> None:
+    for key, _ in selector.select(_STEP_S):
+        data = os.read(key.fd, 1 << 16)
+        if data:
+            key.data(data)
+        else:
+            selector.unregister(key.fileobj)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Whatever happened, the supervisor ends its tree and is collected."""
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,1 @@
+"""The store: tables, migrations, and repositories that hold all SQL."""
