@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -38,12 +39,8 @@ def fused(
         tickets = _tickets(shape, out.device)
     core = torch.empty_like(out) if config.splits_rows else out
     grid = (shape.tokens * shape.key_heads * config.programs_per_group,)
-    options: dict[str, Any] = {"num_warps": config.warps}
-    if arch.backend == "cuda":
-        options["launch_pdl"] = config.pdl
-        if config.max_registers:
-            options["maxnreg"] = config.max_registers
-    return fused_decode_kernel[grid](
+    kernel, constants = _kernel(config, arch)
+    return kernel[grid](
         *operands,
         out,
         out if codes is None else codes.view(torch.uint8),
@@ -55,19 +52,45 @@ def fused(
         pad_slot_id,
         shape.slots,
         KH=shape.key_heads,
-        R=HEAD_RATIO,
-        K=HEAD_DIM,
-        V=HEAD_DIM,
-        HP=config.heads,
-        BV=config.rows,
-        KC=config.chunks,
         FP8=codes is not None,
-        PDL=config.pdl,
-        PREFETCH=config.prefetch,
-        LOAD_POLICY=config.load_policy,
-        STORE_POLICY=config.store_policy,
-        **options,
+        **constants,
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _kernel(
+    config: tuning.Config, arch: platform.Architecture
+) -> tuple[Any, dict[str, Any]]:
+    """The kernel that `config` names, with its constants and the compiler's options."""
+    constants: dict[str, Any] = {
+        "R": HEAD_RATIO,
+        "K": HEAD_DIM,
+        "V": HEAD_DIM,
+        "HP": config.heads,
+        "BV": config.rows,
+        "PDL": config.pdl,
+        "PREFETCH": config.prefetch,
+        "LOAD_POLICY": config.load_policy,
+        "STORE_POLICY": config.store_policy,
+        "num_warps": config.warps,
+    }
+    if arch.backend == "cuda":
+        constants["launch_pdl"] = config.pdl
+        if config.max_registers:
+            constants["maxnreg"] = config.max_registers
+    if config.kernel == "triton":
+        return fused_decode_kernel, {**constants, "KC": HEAD_DIM // (4 * config.lanes)}
+    from gdn_kernels.fused_gluon import fused_decode_gluon_kernel
+
+    return fused_decode_gluon_kernel, {
+        **constants,
+        "LK": config.lanes,
+        "STAGED": config.staged,
+        "CHUNKS": config.chunks,
+        "HIP": arch.backend == "hip",
+        "WARP": arch.warp_size,
+        "WARPS": config.warps,
+    }
 
 
 def _tickets(shape: Shape, device: torch.device) -> torch.Tensor:

@@ -7,12 +7,12 @@ import triton.language as tl
 
 
 @triton.jit
-def _silu(x):
+def silu(x):
     return x / (1.0 + tl.exp(-x))
 
 
 @triton.jit
-def _low_half(word):
+def low_half(word):
     """The bf16 in bits 0..15 of an int64 word, widened to fp32."""
     return ((word & 0xFFFF) << 16).to(tl.int32).to(tl.float32, bitcast=True)
 
@@ -24,11 +24,11 @@ def convolve_taps(h0, h1, h2, x, words, bias):
     `words` holds the channel's four bf16 taps, tap 0 in the low bits.
     """
     acc = bias.to(tl.float32)
-    acc += h0.to(tl.float32) * _low_half(words)
-    acc += h1.to(tl.float32) * _low_half(words >> 16)
-    acc += h2.to(tl.float32) * _low_half(words >> 32)
-    acc += x.to(tl.float32) * _low_half(words >> 48)
-    return _silu(acc).to(tl.bfloat16).to(tl.float32)
+    acc += h0.to(tl.float32) * low_half(words)
+    acc += h1.to(tl.float32) * low_half(words >> 16)
+    acc += h2.to(tl.float32) * low_half(words >> 32)
+    acc += x.to(tl.float32) * low_half(words >> 48)
+    return silu(acc).to(tl.bfloat16).to(tl.float32)
 
 
 @triton.jit
@@ -44,7 +44,7 @@ def decay_factor(a, dt_bias, a_log):
 
 
 @triton.jit
-def _encode_e4m3(x):
+def encode_e4m3(x):
     """Round |x| <= 448 to e4m3fn codes, nearest even, in integer arithmetic.
 
     The same bits on every architecture, also where the hardware has no e4m3
@@ -67,7 +67,7 @@ def gated_norm(core, z, weight, eps, V: tl.constexpr):
     """RMS norm over the last axis of `core` [heads, V] (fp32 values of bf16), gated by SiLU(z)."""
     mean = tl.sum(core * core, axis=1) / V
     normed = core * tl.rsqrt(mean + eps)[:, None] * weight
-    return (normed * _silu(z)).to(tl.bfloat16)
+    return (normed * silu(z)).to(tl.bfloat16)
 
 
 @triton.jit
@@ -79,4 +79,4 @@ def quantise_rows(y):
     scales = tl.div_rn(tl.maximum(tl.max(finite, axis=1), 1e-10), 448.0)
     ratio = tl.div_rn(value, tl.broadcast_to(scales[:, None], value.shape))
     clamped = tl.where(ratio > 448.0, 448.0, tl.where(ratio < -448.0, -448.0, ratio))
-    return _encode_e4m3(clamped), scales
+    return encode_e4m3(clamped), scales

@@ -21,8 +21,10 @@ class Config:
     """How one launch is laid out.
 
     `heads` value heads and `rows` state rows of each go to one program;
-    `rows` < V splits V over programs. `chunks` cuts K so that a warp spans
-    several rows. `warps` and `max_registers` are the compiler's options.
+    `rows` < V splits V over programs. `lanes` lie along K, the others along
+    the rows. `staged` (Gluon on CUDA) brings the tile to shared memory, from
+    which `chunks` slices are taken. `warps` and `max_registers` are the
+    compiler's options.
     `pdl` overlaps the launch with the tail of the kernel before (Hopper),
     `prefetch` asks for the state in L2 ahead of the first dependent load.
     """
@@ -31,7 +33,9 @@ class Config:
     heads: int
     rows: int
     warps: int
-    chunks: int = 4
+    lanes: int = 8
+    staged: bool = False
+    chunks: int = 1
     max_registers: int | None = None
     pdl: bool = False
     prefetch: bool = False

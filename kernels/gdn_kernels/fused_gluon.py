@@ -1,0 +1,311 @@
+"""The fused decode step in Gluon, for Hopper (warps of 32) and CDNA4 (waves of 64).
+
+One program handles `BV` state rows of one value head, or all rows of both
+value heads of a group, of one token. LK lanes lie along K: a load instruction
+covers whole 128-byte lines of several rows, and a reduction over K is mostly
+within a thread. All loads of the tile are issued before anything is waited
+for, into registers or, STAGED, into shared memory, from which CHUNKS slices
+are taken one after the other; then few registers hold much in flight. The
+convolution and the norms of q and k run while the tile travels, and reach its
+layout through shared memory with one barrier.
+
+Where several programs share a (token, key head) the last to arrive, by a
+ticket, writes the shifted q/k history and, when V is split, the gated norm;
+`fused_triton` has the same contract and arguments.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
+
+from gdn_kernels.steps_triton import (
+    convolve_taps,
+    decay_factor,
+    encode_e4m3,
+    silu,
+)
+
+__all__ = ["fused_decode_gluon_kernel"]
+
+
+@gluon.jit
+def _launch_dependents():
+    gl.inline_asm_elementwise(
+        "griddepcontrol.launch_dependents; // $0", "=r,~{memory}", [], gl.int32, False, 1
+    )
+
+
+@gluon.jit
+def _wait_for_predecessor():
+    gl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r,~{memory}", [], gl.int32, False, 1)
+
+
+@gluon.jit
+def _prefetch_l2(pointers):
+    gl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers], gl.int32, False, 1
+    )
+
+
+@gluon.jit
+def _finish_stores(HIP: gl.constexpr):
+    """Each wave waits for its own stores; the barrier that follows then orders the program's.
+
+    PTX's barrier does that by itself; the AMD one waits for shared memory only.
+    """
+    if HIP:
+        gl.inline_asm_elementwise(
+            "s_waitcnt vmcnt(0)\n\tv_mov_b32 $0, 0", "=v,~{memory}", [], gl.int32, False, 1
+        )
+
+
+@gluon.jit
+def _load(base, offsets, HIP: gl.constexpr, POLICY: gl.constexpr = ""):
+    """Elements at int32 `offsets` from the scalar pointer `base`; by buffer descriptor on AMD."""
+    if HIP:
+        return gl.amd.cdna4.buffer_load(base, offsets, cache=POLICY)
+    else:
+        return gl.load(base + offsets, eviction_policy=POLICY)
+
+
+@gluon.jit
+def _store(base, offsets, value, HIP: gl.constexpr, POLICY: gl.constexpr = ""):
+    if HIP:
+        gl.amd.cdna4.buffer_store(value, base, offsets, cache=POLICY)
+    else:
+        gl.store(base + offsets, value, eviction_policy=POLICY)
+
+
+@gluon.jit
+def _quantise(y):
+    """e4m3fn codes [heads, V] and scales [heads] of bf16 `y`; the scale from finite elements."""
+    value = y.to(gl.float32)
+    magnitude = gl.abs(value)
+    finite = gl.where(magnitude < float("inf"), magnitude, 0.0)
+    scales = gl.div_rn(gl.maximum(gl.max(finite, axis=1), 1e-10), 448.0)
+    ratio = gl.div_rn(value, gl.expand_dims(scales, 1).broadcast_to(value.shape))
+    clamped = gl.where(ratio > 448.0, 448.0, gl.where(ratio < -448.0, -448.0, ratio))
+    return encode_e4m3(clamped), scales
+
+
+@gluon.jit(do_not_specialize=["pad_slot_id", "num_slots"])
+def fused_decode_gluon_kernel(
+    qkvz_ptr,
+    ba_ptr,
+    conv_ptr,
+    ssm_ptr,
+    index_ptr,
+    weight_ptr,
+    bias_ptr,
+    a_log_ptr,
+    dt_bias_ptr,
+    norm_ptr,
+    out_ptr,
+    code_ptr,
+    scale_ptr,
+    core_ptr,
+    ticket_ptr,
+    scale,
+    norm_eps,
+    pad_slot_id,
+    num_slots,
+    KH: gl.constexpr,
+    R: gl.constexpr,
+    K: gl.constexpr,
+    V: gl.constexpr,
+    HP: gl.constexpr,
+    BV: gl.constexpr,
+    LK: gl.constexpr,
+    STAGED: gl.constexpr,
+    CHUNKS: gl.constexpr,
+    FP8: gl.constexpr,
+    PDL: gl.constexpr,
+    PREFETCH: gl.constexpr,
+    LOAD_POLICY: gl.constexpr,
+    STORE_POLICY: gl.constexpr,
+    HIP: gl.constexpr,
+    WARP: gl.constexpr,
+    WARPS: gl.constexpr,
+):
+    """BV state rows of HP value heads of one token; operands as in `fused_triton`.
+
+    qkvz [T, KH*(2K+2RV)] bf16, ba [T, 2*R*KH] bf16, conv [N, C, 3] bf16 (in
+    place), ssm [N, VH, V, K] fp32 (in place), index [T] int32, weight [C, 4]
+    bf16, out [T, VH, V] bf16, code [T, VH*V] e4m3fn bytes, scale_ptr [T, VH]
+    fp32, core [T, VH, V] bf16 scratch, ticket [T, KH] int32, zero and left
+    zero. Grid: T * KH * (R/HP) * (V/BV), splits fastest. A row whose slot is
+    `pad_slot_id` touches no pool and gives zeros.
+    """
+    gl.static_assert(HP == 1 or BV == V)
+    VH: gl.constexpr = KH * R
+    SPLIT: gl.constexpr = V // BV
+    PARTS: gl.constexpr = (R // HP) * SPLIT
+    ROWS: gl.constexpr = HP * BV
+    CHUNK: gl.constexpr = ROWS // CHUNKS
+    GROUP: gl.constexpr = 2 * K + 2 * R * V
+    C: gl.constexpr = 2 * KH * K + VH * V
+    GATED_HEADS: gl.constexpr = HP if SPLIT == 1 else R
+
+    TILE: gl.constexpr = gl.BlockedLayout([1, 4], [WARP // LK, LK], [WARPS, 1], [1, 0])
+    BY_ROW: gl.constexpr = gl.SliceLayout(1, TILE)
+    BY_K: gl.constexpr = gl.SliceLayout(0, TILE)
+    QK: gl.constexpr = gl.BlockedLayout([max(2 * K // (WARPS * WARP), 1)], [WARP], [WARPS], [0])
+    VS: gl.constexpr = gl.BlockedLayout([1], [WARP], [WARPS], [0])
+    # a head to each warp as far as they go, the other warps repeating them
+    HEAD_WARPS: gl.constexpr = min(WARPS, GATED_HEADS)
+    GATED: gl.constexpr = gl.BlockedLayout(
+        [1, V // 32], [WARP // 32, 32], [HEAD_WARPS, WARPS // HEAD_WARPS], [1, 0]
+    )
+    FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    ROW_MAJOR: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+
+    pid = gl.program_id(0)
+    part = pid % PARTS
+    group = (pid // PARTS) % KH
+    row = (pid // (PARTS * KH)).to(gl.int64)
+    first = part * ROWS  # first state row, counted from the group's
+    head0 = first // V  # first value head, local to the group
+    gated0 = head0 if SPLIT == 1 else 0
+
+    if PDL:
+        _launch_dependents()
+    if PREFETCH:
+        # The index may still be in the writing of an earlier kernel: it only
+        # chooses which lines come closer, and only where it is in range.
+        early = gl.load(index_ptr + row, volatile=True)
+        if (early >= 0) & (early < num_slots):
+            base = ssm_ptr + ((early.to(gl.int64) * VH + group * R) * V + first) * K
+            _prefetch_l2(base + gl.arange(0, ROWS * K // 32, VS) * 32)
+    if PDL:
+        _wait_for_predecessor()
+
+    slot = gl.load(index_ptr + row)
+    qk = gl.arange(0, 2 * K, QK)
+    vs = gl.arange(0, ROWS, VS)
+    qk_channel = (qk // K * KH + group) * K + qk % K
+    v_channel = 2 * KH * K + group * R * V + first
+    x_row = qkvz_ptr + row * (KH * GROUP) + group * GROUP
+    taps = weight_ptr.to(gl.pointer_type(gl.int64))
+    x_qk = _load(x_row, qk, HIP)
+    x_v = _load(x_row + 2 * K + first, vs, HIP)
+    w_qk = _load(taps, qk_channel, HIP)
+    w_v = _load(taps + v_channel, vs, HIP)
+    b_qk = _load(bias_ptr, qk_channel, HIP)
+    b_v = _load(bias_ptr + v_channel, vs, HIP)
+
+    heads = gl.arange(0, GATED_HEADS, gl.SliceLayout(1, GATED))
+    v_all = gl.arange(0, V, gl.SliceLayout(0, GATED))
+    at = gl.expand_dims(gated0 + heads, 1) * V + gl.expand_dims(v_all, 0)
+    out_row = (row * VH + group * R) * V
+    if slot == pad_slot_id:
+        if SPLIT == 1 or part == 0:
+            zero = gl.zeros([GATED_HEADS, V], gl.bfloat16, GATED)
+            _store(out_ptr + out_row, at, zero, HIP)
+            if FP8:
+                _store(code_ptr + out_row, at, zero.to(gl.uint8), HIP)
+                empty = gl.div_rn(gl.full_like(heads, 1e-10, dtype=gl.float32), 448.0)
+                gl.store(scale_ptr + row * VH + group * R + gated0 + heads, empty)
+        return
+
+    wide = slot.to(gl.int64)
+    state_base = ssm_ptr + ((wide * VH + group * R) * V + first) * K
+    tile = gl.expand_dims(gl.arange(0, CHUNK, BY_ROW), 1) * K + gl.expand_dims(
+        gl.arange(0, K, BY_K), 0
+    )
+    if STAGED:
+        stage = gl.allocate_shared_memory(gl.float32, [CHUNKS, CHUNK, K], ROW_MAJOR)
+        for i in gl.static_range(CHUNKS):
+            async_copy.async_load(
+                stage.index(i), state_base + i * CHUNK * K + tile, eviction_policy=LOAD_POLICY
+            )
+            async_copy.commit_group()
+    else:
+        state = _load(state_base, tile, HIP, LOAD_POLICY)
+    window = conv_ptr + wide * (C * 3)
+    v_window = window + v_channel * 3
+    h0 = _load(window, qk_channel * 3, HIP)
+    h1 = _load(window, qk_channel * 3 + 1, HIP)
+    h2 = _load(window, qk_channel * 3 + 2, HIP)
+    g0 = _load(v_window, vs * 3, HIP)
+    g1 = _load(v_window, vs * 3 + 1, HIP)
+    g2 = _load(v_window, vs * 3 + 2, HIP)
+
+    y_qk = gl.allocate_shared_memory(gl.float32, [2 * K], FLAT)
+    y_v = gl.allocate_shared_memory(gl.float32, [ROWS], FLAT)
+    y_qk.store(convolve_taps(h0, h1, h2, x_qk, w_qk, b_qk))
+    y_v.store(convolve_taps(g0, g1, g2, x_v, w_v, b_v))
+    gl.barrier()
+    # Everybody in this program has read its windows before anybody shifts them.
+    _store(v_window, vs * 3, g1, HIP)
+    _store(v_window, vs * 3 + 1, g2, HIP)
+    _store(v_window, vs * 3 + 2, x_v, HIP)
+    q = y_qk.slice(0, K).load(BY_K)
+    k = y_qk.slice(K, K).load(BY_K)
+    q = q * (gl.rsqrt(gl.sum(q * q, axis=0) + 1e-6) * scale)
+    k = k * gl.rsqrt(gl.sum(k * k, axis=0) + 1e-6)
+    kq = gl.sum(k * q, axis=0)
+    q = gl.expand_dims(q, 0)
+    k = gl.expand_dims(k, 0)
+
+    cores = gl.allocate_shared_memory(gl.float32, [ROWS], FLAT)
+    gate = ba_ptr + row * (2 * VH) + group * (2 * R)
+    for i in gl.static_range(CHUNKS):
+        head = head0 + i * CHUNK // BV
+        b = gl.load(gate + head).to(gl.float32)
+        beta = (1.0 / (1.0 + gl.exp(-b))).to(gl.bfloat16).to(gl.float32)
+        decay = decay_factor(
+            gl.load(gate + R + head),
+            gl.load(dt_bias_ptr + group * R + head),
+            gl.load(a_log_ptr + group * R + head),
+        )
+        if STAGED:
+            async_copy.wait_group(CHUNKS - 1 - i)
+            state = stage.index(i).load(TILE)
+        state = state * decay
+        dk = gl.sum(state * k, axis=1)
+        dq = gl.sum(state * q, axis=1)
+        res = (y_v.slice(i * CHUNK, CHUNK).load(BY_ROW) - dk) * beta
+        _store(
+            state_base + i * CHUNK * K,
+            tile,
+            state + gl.expand_dims(res, 1) * k,
+            HIP,
+            STORE_POLICY,
+        )
+        # S'.q without a second pass over the tile: S' = D + res (x) k
+        core = (dq + res * kq).to(gl.bfloat16)
+        if SPLIT > 1:
+            _store(core_ptr + out_row + first + i * CHUNK, gl.arange(0, CHUNK, BY_ROW), core, HIP)
+        else:
+            cores.slice(i * CHUNK, CHUNK).store(core.to(gl.float32))
+    if SPLIT > 1:
+        _finish_stores(HIP)
+    gl.barrier()
+
+    last = True
+    if PARTS > 1:
+        ticket = ticket_ptr + row * KH + group
+        last = gl.atomic_add(ticket, 1, sem="acq_rel", scope="gpu") == PARTS - 1
+        if last:
+            gl.store(ticket, 0)
+    if last:
+        _store(window, qk_channel * 3, h1, HIP)
+        _store(window, qk_channel * 3 + 1, h2, HIP)
+        _store(window, qk_channel * 3 + 2, x_qk, HIP)
+    if SPLIT == 1 or last:
+        z = _load(x_row + 2 * K + R * V, at, HIP).to(gl.float32)
+        weight = gl.expand_dims(_load(norm_ptr, v_all, HIP).to(gl.float32), 0)
+        if SPLIT == 1:
+            rows = cores.reshape([HP, V]).load(GATED)
+        else:
+            rows = gl.load(core_ptr + out_row + at, cache_modifier=".cg").to(gl.float32)
+        mean = gl.sum(rows * rows, axis=1) / V
+        inverse = gl.expand_dims(gl.rsqrt(mean + norm_eps), 1)
+        y = (rows * inverse * weight * silu(z)).to(gl.bfloat16)
+        _store(out_ptr + out_row, at, y, HIP)
+        if FP8:
+            codes, scales = _quantise(y)
+            _store(code_ptr + out_row, at, codes, HIP)
+            gl.store(scale_ptr + row * VH + group * R + gated0 + heads, scales)
