@@ -414,11 +414,13 @@ def _without_document(outcome: JudgeOutcome, timeout_s: float) -> Judged:
     if outcome.exit_code == 5:
         return Judged(
             result=Result.HOST,
-            reason="the judge cannot run on this host; see the log",
+            reason=f"the judge cannot run on this host: {outcome.last_words or 'see the log'}",
             failure_class=FailureClass.HOST,
         )
+    words = f": {outcome.last_words}" if outcome.last_words else ""
     return _failed(
-        FailureClass.SERVICE, f"the judge left no document (exit status {outcome.exit_code})"
+        FailureClass.SERVICE,
+        f"the judge left no document (exit status {outcome.exit_code}){words}",
     )
 
 

@@ -55,11 +55,13 @@ class RunControl:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOutcome:
-    """`document` is the text the judge left, unchecked, or None."""
+    """`document` is the text the judge left, unchecked, or None; `last_words` its last line
+    on stderr, or ""."""
 
     ending: Ending
     exit_code: int
     document: str | None
+    last_words: str = ""
 
 
 class Runner(Protocol):

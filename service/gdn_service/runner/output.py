@@ -19,6 +19,7 @@ class OutputReader:
         self._cut = False
         self._pending: list[dict[str, Any]] = []
         self._partial = {"stdout": b"", "stderr": b""}
+        self.last_words = ""
 
     def stdout(self, data: bytes) -> None:
         self._feed("stdout", data)
@@ -54,6 +55,8 @@ class OutputReader:
         self._left -= len(line) + 1
         text = line[:MAX_LINE_BYTES].decode("utf-8", "replace").replace("\x00", "\ufffd").rstrip()
         event = _progress(text) if stream == "stdout" else None
+        if stream == "stderr" and text.strip():
+            self.last_words = text.strip()[:300]
         if event is not None:
             self._pending.append(event)
         elif text:

@@ -41,14 +41,16 @@ class ProcessRunner:
         out.unlink(missing_ok=True)
         argv = [*self._settings.judge_argv, *judge_arguments(request, out)]
         process = self._start(argv, request.work_dir, control.lock_fds)
+        reader = OutputReader(control, self._settings.log_max_bytes)
         try:
-            ending = self._attend(process, request, control)
+            ending = self._attend(process, reader, request.timeout_s, control)
         finally:
             _end(process)
         return JudgeOutcome(
             ending=ending,
             exit_code=process.returncode,
             document=self._read(out),
+            last_words=reader.last_words,
         )
 
     def _start(
@@ -76,14 +78,17 @@ class ProcessRunner:
         }
 
     def _attend(
-        self, process: subprocess.Popen[bytes], request: JudgeRequest, control: RunControl
+        self,
+        process: subprocess.Popen[bytes],
+        reader: OutputReader,
+        timeout_s: float,
+        control: RunControl,
     ) -> Ending:
         """Pass output on until the tree is gone; stop it when told to or when it is time."""
         assert process.stdout is not None
         assert process.stderr is not None
-        reader = OutputReader(control, self._settings.log_max_bytes)
         stop = _Stop(process, self._settings.stop_grace_s)
-        deadline = time.monotonic() + request.timeout_s
+        deadline = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             _register(selector, process.stdout, reader.stdout)
             _register(selector, process.stderr, reader.stderr)
