@@ -66,6 +66,7 @@ class PredicateAnswer:
     message: str = ""
     unchanged: bool = True
     form_error: str = ""  # the predicate did not give (bool, str), or raised
+    result: CallResult | None = None  # where the op ran on operands of the right form
 
 
 class Executor(Protocol):

@@ -64,8 +64,8 @@ def pools(
 ) -> dict[str, NDArray[Any]]:
     """Both pools with guard slots on either side; guards are never zero."""
     count = slots + 2 * guard
-    conv = rng.standard_normal((count, heads.channels, W - 1), np.float32)
-    conv = _bf16(conv * np.float32(INPUT_SCALE[inputs]))
+    window = rng.standard_normal((count, heads.channels, W - 1), np.float32)
+    conv = _bf16(window * np.float32(INPUT_SCALE[inputs]))
     ssm = rng.standard_normal((count, heads.value, 128, 128), np.float32)
     inner = slice(guard, guard + slots)
     ssm[inner] *= np.float32(STATE_SCALE[state])
@@ -109,7 +109,7 @@ def rows(
         projected_ba=_bf16(rng.normal(0, 1.5, shapes["projected_ba"])),
         ssm_state_indices=indices,
     )
-    for _ in range(_REDRAWS):
+    for _ in range(_REDRAWS if count else 0):
         qkvz, ba = _tie_columns(fresh)
         if not qkvz.any() and not ba.any():
             break

@@ -124,6 +124,7 @@ class CallResult:
     kernels: tuple[KernelRun, ...] = ()
     notes: tuple[str, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)  # e.g. exact bytes, emulator only
+    seconds: float | None = None  # the candidate's own clock round the op: a claim
 
 
 def storage_dtype(name: str) -> np.dtype[Any]:

@@ -1,0 +1,91 @@
+"""From shared memory to tensors and back.
+
+The judge's memory file holds the operands at given offsets; results are written
+to another file at offsets the judge chose. Fresh output memory is filled with a
+poison byte, so that what an op leaves unwritten shows.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+Layout = Mapping[str, Mapping[str, Any]]  # name -> {dtype, shape, at}
+
+
+def pull(fd: int, layout: Layout, device: str) -> dict[str, torch.Tensor]:
+    """Fresh tensors on `device` with the bytes of `layout`."""
+    size = os.fstat(fd).st_size
+    memory = mmap.mmap(fd, size, access=mmap.ACCESS_COPY) if size else b""
+    return {name: _tensor(memory, entry, device) for name, entry in layout.items()}
+
+
+def _tensor(memory: Any, entry: Mapping[str, Any], device: str) -> torch.Tensor:
+    dtype, shape = getattr(torch, entry["dtype"]), tuple(entry["shape"])
+    count = math.prod(shape)
+    if not count:
+        return torch.empty(shape, dtype=dtype, device=device)
+    bytes_ = count * torch.empty((), dtype=dtype).element_size()
+    flat = torch.frombuffer(memory, dtype=torch.uint8, count=bytes_, offset=entry["at"])
+    return flat.to(device, copy=True).view(dtype).view(shape)
+
+
+def push(fd: int, tensor: torch.Tensor, at: int, limit: int) -> None:
+    """Write the tensor's bytes at `at`. Raises ValueError where they are not `limit` bytes."""
+    flat = tensor.detach().contiguous().view(-1)
+    if flat.numel() == 0:
+        return
+    array: Any = flat.view(torch.uint8).cpu().numpy()
+    data = memoryview(array).cast("B")
+    if len(data) != limit:
+        raise ValueError(f"{len(data)} bytes where {limit} belong")
+    done = 0
+    while done < limit:
+        done += os.pwrite(fd, data[done:], at + done)
+
+
+def cut(pool: torch.Tensor, guard: int) -> torch.Tensor:
+    """The slots between the guards: a view into the bigger allocation."""
+    return pool[guard : pool.shape[0] - guard]
+
+
+class Poison:
+    """Fills what torch.empty and its relatives give with one byte while switched on."""
+
+    _NAMES = ("empty", "empty_like", "empty_strided")
+
+    def __init__(self) -> None:
+        self.byte: int | None = None
+
+    def install(self) -> None:
+        for name in self._NAMES:
+            setattr(torch, name, self._wrapped(getattr(torch, name)))
+        for name in ("new_empty", "new_empty_strided"):
+            setattr(torch.Tensor, name, self._wrapped(getattr(torch.Tensor, name)))
+
+    def _wrapped(self, make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def poisoned(*args: Any, **kwargs: Any) -> torch.Tensor:
+            tensor = make(*args, **kwargs)
+            if self.byte is not None:
+                fill(tensor, self.byte)
+            return tensor
+
+        return poisoned
+
+
+def fill(tensor: torch.Tensor, byte: int) -> None:
+    """Set every byte; tensors without memory of their own are left alone."""
+    if tensor.device.type == "meta" or not tensor.numel() or not tensor.is_contiguous():
+        return
+    tensor.detach().view(-1).view(torch.uint8).fill_(byte)
+
+
+def spoil_free_memory(device: str, sizes: list[int], byte: int) -> None:
+    """Leave poison in freed blocks of the given sizes, for allocations by other means."""
+    blocks = [torch.full((size,), byte, dtype=torch.uint8, device=device) for size in sizes]
+    del blocks

@@ -1,0 +1,118 @@
+"""Process trees: find, limit, end. Linux /proc.
+
+The judge is a child subreaper, so that a daemon that a candidate leaves behind
+becomes the judge's child and is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from gdn_judge.errors import HostError
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def harden() -> None:
+    """Make this process unreadable for other processes of its uid, and a subreaper."""
+    for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_CHILD_SUBREAPER, 1)):
+        if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+            raise HostError(f"prctl({option}) failed: {os.strerror(ctypes.get_errno())}")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process tree takes."""
+
+    processes: int
+    memory: int  # resident bytes, shared pages counted each time
+
+
+def children() -> dict[int, list[int]]:
+    """parent pid -> child pids, over all processes that can be seen."""
+    tree: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                stat = Path(f"/proc/{entry}/stat").read_text()
+                parent = int(stat.rpartition(")")[2].split()[1])
+                tree.setdefault(parent, []).append(int(entry))
+    return tree
+
+
+def descendants(root: int, tree: dict[int, list[int]] | None = None) -> list[int]:
+    """All processes under `root`, without it."""
+    tree = children() if tree is None else tree
+    found, ahead = [], list(tree.get(root, []))
+    while ahead:
+        pid = ahead.pop()
+        found.append(pid)
+        ahead += tree.get(pid, [])
+    return found
+
+
+def family(root: int, adopted_from: frozenset[int]) -> list[int]:
+    """`root`, its descendants, and orphans of it that this process has adopted.
+
+    `adopted_from` are the children that this process had before `root` was started.
+    """
+    tree = children()
+    mine = set(tree.get(os.getpid(), [])) - adopted_from
+    heads = {root} | mine
+    return sorted({pid for head in heads for pid in [head, *descendants(head, tree)]})
+
+
+def usage(pids: list[int]) -> Usage:
+    count = resident = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            resident += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+            count += 1
+    return Usage(count, resident)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Disk taken by the files under `folder`; what vanishes meanwhile counts as 0."""
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+    return total
+
+
+def end(root: int, adopted_from: frozenset[int], patience_s: float = 10.0) -> list[int]:
+    """Kill the whole family; returns the pids that are still there after `patience_s`."""
+    limit = time.monotonic() + patience_s
+    while alive := [pid for pid in family(root, adopted_from) if not _is_gone(pid)]:
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in alive:
+            if pid != root:
+                _reap(pid)
+        if time.monotonic() > limit:
+            return alive
+        time.sleep(0.01)
+    return []
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether the process has ended (a zombie counts as ended)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return True
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

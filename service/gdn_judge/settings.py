@@ -1,0 +1,39 @@
+"""What the judge reads of its environment: only what a candidate needs to find its device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+# Passed on to a candidate; everything else stays out of its environment.
+_PASSED_ON = (
+    "PATH",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "ROCM_PATH",
+    "ROCM_HOME",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HSA_OVERRIDE_GFX_VERSION",
+    "TRITON_PTXAS_PATH",
+    "TRITON_LIBCUDA_PATH",
+)
+
+
+def candidate_environment(work: str, interpret: bool) -> Mapping[str, str]:
+    """A fresh environment: device variables, an empty Triton cache, home in `work`."""
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    environment |= {
+        "HOME": work,
+        "TMPDIR": work,
+        "TRITON_CACHE_DIR": f"{work}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{work}/inductor",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": str(os.cpu_count() or 1),
+    }
+    return environment | ({"TRITON_INTERPRET": "1"} if interpret else {})
