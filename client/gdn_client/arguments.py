@@ -6,7 +6,7 @@ import re
 
 from gdn_client.errors import UsageError
 
-LARGEST_BATCH = 1 << 20
+LARGEST_BATCH = 65536
 
 
 def parse_batch_sizes(text: str | None) -> list[int] | None:

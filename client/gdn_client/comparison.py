@@ -13,7 +13,7 @@ from gdn_client.document import Document, Scalar
 from gdn_client.report.cases import BATCH_COLUMNS, batch_cells, batch_of, order_of
 from gdn_client.report.figures import microseconds, scalar
 from gdn_client.report.roofline import fused
-from gdn_client.report.table import EMPTY, Cell, Column, Section, Table
+from gdn_client.report.table import EMPTY, Cell, Column, Section, Table, without_constant
 from gdn_client.text import one_line
 
 CAUTION = "stored medians of two separate runs; no statistics, so no verdict"
@@ -44,13 +44,14 @@ def compare(a: Side, b: Side) -> Section:
             [*batch_cells(batch), Cell(microseconds(left)), Cell(microseconds(right)), change]
         )
     columns = [*BATCH_COLUMNS, Column(f"{a.name} us"), Column(f"{b.name} us"), Column("change")]
+    table, heads = without_constant(Table(columns, rows), "heads")
     return Section(
         suite="roofline",
         device_kind=a.document.device_kind,
         verdict="no verdict",
         reason=CAUTION,
-        facts=_facts(same_binary, comparable),
-        tables=[Table(columns, rows)] if rows else [],
+        facts=[*_facts(same_binary, comparable), *([f"heads {heads}"] if heads else [])],
+        tables=[table] if rows else [],
         notes=[] if comparable else difference(a.document.environment, b.document.environment),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from gdn_client.api import Api
@@ -17,12 +18,28 @@ from gdn_client.repository import Commit
 
 SHOWN_BATCHES = 6
 
-Entry = tuple[Commit, list[StoredResult]]
+
+@dataclass(frozen=True)
+class Entry:
+    """A commit with its results, and its roofline documents by device kind."""
+
+    commit: Commit
+    results: list[StoredResult]
+    rooflines: dict[str, Document]
 
 
 def collect(api: Api, commits: list[Commit], target: str, device_kind: str | None) -> list[Entry]:
     """Each commit with its results; none for a commit that the server does not know."""
-    return [(commit, _results(api, commit.sha, target, device_kind)) for commit in commits]
+    entries = []
+    for commit in commits:
+        results = _results(api, commit.sha, target, device_kind)
+        rooflines = {
+            result.device_kind: read_document(api.document(result.run_id))
+            for result in results
+            if result.suite == "roofline"
+        }
+        entries.append(Entry(commit, results, rooflines))
+    return entries
 
 
 def _results(api: Api, sha: str, target: str, device_kind: str | None) -> list[StoredResult]:
@@ -34,28 +51,23 @@ def _results(api: Api, sha: str, target: str, device_kind: str | None) -> list[S
 
 def tables(entries: list[Entry]) -> list[Table]:
     """One table per device kind; commits newest first."""
-    kinds = sorted({result.device_kind for _, results in entries for result in results})
+    kinds = sorted({result.device_kind for entry in entries for result in entry.results})
     return [_table(entries, kind) for kind in kinds]
 
 
 def _table(entries: list[Entry], kind: str) -> Table:
-    documents = {
-        commit.sha: read_document(result.document)
-        for commit, results in entries
-        for result in results
-        if result.device_kind == kind and result.suite == "roofline"
-    }
+    documents = [entry.rooflines[kind] for entry in entries if kind in entry.rooflines]
     batches = _batches(documents)
     rows = []
-    for commit, results in entries:
-        verdicts = {r.suite: r.verdict for r in results if r.device_kind == kind}
-        times = _times(documents[commit.sha]) if commit.sha in documents else {}
+    for entry in entries:
+        verdicts = {r.suite: r.verdict for r in entry.results if r.device_kind == kind}
+        times = _times(entry.rooflines[kind]) if kind in entry.rooflines else {}
         rows.append(
             [
-                Cell(commit.sha[:12]),
+                Cell(entry.commit.sha[:12]),
                 *(_verdict(verdicts.get(suite)) for suite in SUITE_ORDER),
                 *(Cell(microseconds(times.get(batch))) for batch in batches),
-                Cell(commit.subject),
+                Cell(entry.commit.subject),
             ]
         )
     columns = [
@@ -77,9 +89,9 @@ def _times(document: Document) -> dict[tuple[float, str, str], float | None]:
     return {batch: m.median for batch, m in found if m is not None}
 
 
-def _batches(documents: dict[str, Document]) -> list[tuple[float, str, str]]:
+def _batches(documents: list[Document]) -> list[tuple[float, str, str]]:
     """At most SHOWN_BATCHES, spread over those without FP8, the smallest and largest included."""
-    every = {batch for document in documents.values() for batch in _times(document)}
+    every = {batch for document in documents for batch in _times(document)}
     plain = sorted((b for b in every if b[2] != "yes"), key=order_of) or sorted(every, key=order_of)
     if len(plain) <= SHOWN_BATCHES:
         return plain
@@ -94,9 +106,9 @@ def _title(batch: tuple[float, str, str]) -> str:
 def as_json(entries: list[Entry]) -> list[dict[str, Any]]:
     return [
         {
-            "commit": commit.sha,
-            "subject": commit.subject,
-            "results": [result.raw for result in results],
+            "commit": entry.commit.sha,
+            "subject": entry.commit.subject,
+            "results": [result.raw for result in entry.results],
         }
-        for commit, results in entries
+        for entry in entries
     ]

@@ -117,7 +117,7 @@ def print_devices(devices: list[Device], screen: Screen, *, as_json: bool) -> No
         ]
         for d in devices
     ]
-    raw = {"items": [d.__dict__ for d in devices]}
+    raw = {"items": [d.raw for d in devices]}
     _print(Table(_DEVICE_COLUMNS, rows), raw, screen, as_json, "no worker serves any device")
 
 

@@ -45,6 +45,7 @@ class Device:
     seen_at: str | None
     quarantined: bool
     measures: str
+    raw: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,10 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredResult:
-    """The latest valid run of one suite on one device kind, for a commit."""
+    """The latest valid run of one suite on one device kind, for a commit.
+
+    Its verdict document is at `Api.document(run_id)`.
+    """
 
     run_id: str
     suite: str
@@ -102,7 +106,6 @@ class StoredResult:
     kernel_digest: str | None
     environment_id: str | None
     finished_at: str | None
-    document: dict[str, Any]
     raw: dict[str, Any]
 
 
@@ -183,19 +186,17 @@ def read_target(data: Any) -> Target:
 
 def read_device(data: Any) -> Device:
     r = Reader(data, "device")
-    measures = r.data.get("measures")
     return Device(
         kind=r.text("kind"),
         name=r.text("name", ""),
         index=r.maybe_int("index"),
         host=r.text("host", ""),
         idle=None if r.data.get("idle") is None else r.flag("idle"),
-        why_not_idle=r.text("why_not_idle", ""),
+        why_not_idle=r.text("quarantine_reason", "") or r.text("why_not_idle", ""),
         seen_at=r.maybe_text("seen_at"),
         quarantined=r.flag("quarantined"),
-        measures=", ".join(map(str, measures))
-        if isinstance(measures, list)
-        else str(measures or ""),
+        measures=", ".join(r.texts("measures")),
+        raw=r.data,
     )
 
 
@@ -252,7 +253,6 @@ def read_job(data: Any) -> Job:
 
 def read_result(data: Any) -> StoredResult:
     r = Reader(data, "result")
-    document = r.data.get("document")
     return StoredResult(
         run_id=r.text("run_id"),
         suite=r.text("suite"),
@@ -262,6 +262,5 @@ def read_result(data: Any) -> StoredResult:
         kernel_digest=r.maybe_text("kernel_digest"),
         environment_id=r.maybe_text("environment_id"),
         finished_at=r.maybe_text("finished_at"),
-        document=document if isinstance(document, dict) else {},
         raw=r.data,
     )

@@ -83,12 +83,16 @@ def of_commit(
             remedy=f"Run `gdn-client submit --commit {sha[:12]}`; "
             "`gdn-client status` lists jobs under way.",
         )
-    pairs = [(result, read_document(result.document)) for result in stored]
+    pairs = [(result, read_document(api.document(result.run_id))) for result in stored]
     return Result(
         report=commit_report(sha, subject, target, pairs),
         outcomes=[_outcome(result, document) for result, document in pairs],
         properties={"commit": sha, "target": target},
-        raw={"commit": sha, "target": target, "results": [result.raw for result in stored]},
+        raw={
+            "commit": sha,
+            "target": target,
+            "results": [{**result.raw, "document": document.raw} for result, document in pairs],
+        },
         verdicts=[result.verdict for result in stored],
     )
 

@@ -37,7 +37,7 @@ def _sides(session: Session, name: str, target: Target, device_kind: str | None)
             commit.sha[:9],
             result.environment_id,
             result.kernel_digest,
-            read_document(result.document),
+            read_document(session.api.document(result.run_id)),
         )
         for result in session.api.results(commit.sha, target.name, device_kind)
         if result.suite == SUITE

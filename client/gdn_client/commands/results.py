@@ -151,7 +151,7 @@ def history(
             return ExitCode.PASSED
         for table in log.tables(entries):
             print_plain(table, session.screen)
-        if not any(results for _, results in entries):
+        if not any(entry.results for entry in entries):
             session.screen.say(f"no stored result in the last {len(entries)} commits")
     return ExitCode.PASSED
 

@@ -44,8 +44,10 @@ def grouped(cases: list[Case]) -> dict[Batch, list[Case]]:
     for case in cases:
         groups.setdefault(batch_of(case), []).append(case)
 
-    def rank(item: tuple[Batch, list[Case]]) -> tuple[int, tuple[int, str, float]]:
-        return -sum(not case.passed for case in item[1]), order_of(item[0])
+    def rank(item: tuple[Batch, list[Case]]) -> tuple[int, int, tuple[int, str, float]]:
+        outcomes = [case.outcome for case in item[1]]
+        wrong = sum(outcome not in ("passed", "not_run") for outcome in outcomes)
+        return -wrong, -outcomes.count("not_run"), order_of(item[0])
 
     return dict(sorted(groups.items(), key=rank))
 
@@ -75,9 +77,13 @@ def check_cells(check: Check | None) -> list[Cell]:
         return [EMPTY, EMPTY, EMPTY]
     tone = Tone.PLAIN if check.passed else Tone.BAD
     bound = scalar(check.bound)
+    value = scalar(check.value)
+    if check.relation == "holds":
+        value = "holds" if check.passed else "does not"
+        return [Cell(one_line(check.name, 40), tone), Cell(value, tone), EMPTY]
     return [
         Cell(one_line(check.name, 40), tone),
-        Cell(one_line(scalar(check.value), 24), tone),
+        Cell(one_line(value, 24), tone),
         Cell(f"{check.relation} {one_line(bound, 24)}" if bound else ""),
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gdn_client.document import Document
+from gdn_client.document import Case, Document
 from gdn_client.report.cases import (
     BATCH_COLUMNS,
     bad_cases,
@@ -12,7 +12,7 @@ from gdn_client.report.cases import (
     worst_by_check,
     worst_check,
 )
-from gdn_client.report.table import Cell, Column, Table, Tone
+from gdn_client.report.table import EMPTY, Cell, Column, Table, Tone
 
 _COLUMNS = [
     *BATCH_COLUMNS,
@@ -27,13 +27,16 @@ def tables(document: Document) -> list[Table]:
     rows = []
     for batch, cases in grouped(document.cases).items():
         passed = sum(case.passed for case in cases)
-        worst = worst_check(cases)
         tone = Tone.GOOD if passed == len(cases) else Tone.BAD
-        rows.append(
-            [
-                *batch_cells(batch),
-                Cell(f"{passed}/{len(cases)}", tone),
-                *check_cells(worst[1] if worst else None),
-            ]
-        )
+        rows.append([*batch_cells(batch), Cell(f"{passed}/{len(cases)}", tone), *_worst(cases)])
     return [Table(_COLUMNS, rows), *bad_cases(document), *worst_by_check(document)]
+
+
+def _worst(cases: list[Case]) -> list[Cell]:
+    """The decisive check, or the outcome of a case that ended before any was judged."""
+    worst = worst_check(cases)
+    if worst is None or worst[1].passed:
+        for case in cases:
+            if not case.passed:
+                return [Cell(case.outcome, Tone.BAD), EMPTY, EMPTY]
+    return check_cells(worst[1] if worst else None)

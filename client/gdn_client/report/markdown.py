@@ -12,7 +12,7 @@ from gdn_client.report.table import Report, Section, Table
 from gdn_client.text import one_line, printable
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
-_LINE_START = re.compile(r"^([-+=#]|\d+(?=[.)]))")
+_LINE_START = re.compile(r"^([-+=#]|\d+(?=[.)](?:\s|$)))")
 _BREAK = "\u200b"  # a zero-width space: keeps "@name" readable and no mention
 _MARKS = {"passed": "✅", "failed": "❌", "suspect": "❌", "error": "❌"}
 LOG_LINES = 40

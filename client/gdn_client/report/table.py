@@ -112,15 +112,18 @@ def without_constant(table: Table, title: str) -> tuple[Table, str | None]:
 def fitted(table: Table, width: int) -> tuple[Table, list[str]]:
     """`table` within `width` characters, and the titles of columns given up for that.
 
-    First cells take their short forms, then columns go by rank.
+    First titles are stacked word over word and cells take their short forms, then
+    columns go by rank.
     """
     if _width(table) <= width:
         return table, []
-    table = replace(table, rows=[[_shortened(cell) for cell in row] for row in table.rows])
+    table = replace(table, columns=[_stacked(column) for column in table.columns])
+    if _width(table) > width:
+        table = replace(table, rows=[[_shortened(cell) for cell in row] for row in table.rows])
     dropped: list[str] = []
     while _width(table) > width and any(column.rank for column in table.columns):
         worst = max(range(len(table.columns)), key=lambda i: table.columns[i].rank)
-        dropped.append(table.columns[worst].title)
+        dropped.append(table.columns[worst].title.replace("\n", " "))
         table = _select(table, [i for i in range(len(table.columns)) if i != worst])
     return table, dropped
 
@@ -128,7 +131,7 @@ def fitted(table: Table, width: int) -> tuple[Table, list[str]]:
 def widths(table: Table) -> list[int]:
     """The natural width of each column."""
     return [
-        max([len(column.title), *(len(row[i].text) for row in table.rows)])
+        max([*map(len, column.title.split("\n")), *(len(row[i].text) for row in table.rows)])
         for i, column in enumerate(table.columns)
     ]
 
@@ -143,6 +146,12 @@ def _width(table: Table) -> int:
         for size, column in zip(natural, table.columns, strict=True)
     ]
     return sum(least) + GAP * max(0, len(least) - 1)
+
+
+def _stacked(column: Column) -> Column:
+    if column.flexible:
+        return column
+    return replace(column, title=column.title.replace(" ", "\n"))
 
 
 def _shortened(cell: Cell) -> Cell:

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_service import TOKEN, Event, FakeService, job, problem
+
+Client = Callable[..., int]
+
+LOG = [
+    Event(1, "state", {"state": "running", "reason": ""}),
+    Event(2, "log", {"at": "2026-01-02T03:04:05Z", "run": None, "text": "checking out"}),
+    Event(3, "progress", {"suite": "correctness", "event": "planned", "total": 1}),
+    Event(
+        4,
+        "progress",
+        {
+            "suite": "correctness",
+            "event": "case",
+            "id": "T1",
+            "outcome": "passed",
+            "done": 1,
+            "total": 1,
+            "summary": "state 1.2e-05",
+        },
+    ),
+    Event(5, "log", {"at": "2026-01-02T03:04:06Z", "run": "r1", "text": "\x1b[2J\x1b]0;t\x07evil"}),
+    Event(6, "state", {"state": "passed", "reason": "all 1 cases passed"}),
+]
+SHOWN = [
+    "running",
+    "checking out",
+    "correctness: 1 cases planned",
+    "correctness 1/1 T1: passed  state 1.2e-05",
+    "evil",
+    "passed: all 1 cases passed",
+]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [("queued", 8), ("running", 8), ("passed", 0), ("failed", 1), ("cancelled", 3), ("error", 5)],
+)
+def test_status_exits_by_state(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str], state: str, code: int
+) -> None:
+    run = {
+        "id": "r1",
+        "suite": "correctness",
+        "verdict": None,
+        "state": "running",
+        "reason": "waiting for an idle device",
+        "duration_s": None,
+        "device": None,
+    }
+    service.jobs["j1"] = job("j1", state, runs=[run], queue_position=3)
+    assert client("status", "j1") == code
+    said = capsys.readouterr().out
+    assert f"Job j1  {state}" in said
+    assert "waiting for an idle device" in said
+    assert "queue position 3" in said
+
+
+def test_status_as_json_is_the_servers_own(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.jobs["j1"] = job("j1", "passed", novelty=[1])
+    assert client("status", "j1", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == service.jobs["j1"]
+
+
+def test_status_without_a_job_lists_the_latest(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.jobs = {"j1": job("j1", "passed"), "j2": job("j2", "running", subject="\x1b[1mBold")}
+    assert client("status", "--state", "running", "--limit", "5") == 0
+    assert service.asked("GET", "/jobs")[0].query == {"state": "running", "limit": "5"}
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["job", "state", "commit", "target", "device", "created", "subject"]
+    assert lines[3].split() == [
+        "j2",
+        "running",
+        "1" * 12,
+        "gdn-lab",
+        "sm90",
+        "2026-01-02",
+        "03:04:05",
+        "Bold",
+    ]
+
+
+def test_status_of_an_unknown_job(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    assert client("status", "j404") == 2
+    said = capsys.readouterr().err
+    assert "there is no j404" in said
+    assert "`gdn-client status` lists the latest jobs" in said
+
+
+def test_logs_prints_what_there_is_without_escapes(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.events = LOG
+    assert client("logs", "j1") == 0
+    said = capsys.readouterr().out
+    assert "evil" in said
+    assert "\x1b" not in said
+    assert "\x07" not in said
+
+
+def test_logs_follows_to_the_end_and_exits_by_the_result(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.events = LOG
+    service.jobs["j1"] = job("j1", "failed")
+    assert client("logs", "-f", "j1") == 1
+    assert capsys.readouterr().out.splitlines() == SHOWN
+
+
+@pytest.mark.parametrize("cuts", [[0, 0], [1, 2, 1], [3], [5, 0]])
+def test_a_cut_stream_loses_and_doubles_nothing(
+    client: Client,
+    service: FakeService,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    cuts: list[int],
+) -> None:
+    monkeypatch.setattr("gdn_client.events.PAUSES_S", (0.01,))
+    service.events = LOG
+    service.cuts = list(cuts)
+    service.jobs["j1"] = job("j1", "running")
+    service.after_log = {"j1": job("j1", "passed")}
+    assert client("logs", "-f", "j1") == 0
+    assert capsys.readouterr().out.splitlines() == SHOWN
+    streams = service.asked("GET", "/jobs/j1/log")
+    seen = [stream.headers.get("Last-Event-ID") for stream in streams]
+    sent = [sum(cuts[:n]) for n in range(len(cuts) + 1)]
+    assert seen == [str(n) if n else None for n in sent]
+
+
+def test_a_server_that_is_away_for_a_moment_is_waited_for(
+    client: Client,
+    service: FakeService,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gdn_client.events.PAUSES_S", (0.01,))
+    service.events = LOG
+    service.jobs["j1"] = job("j1", "passed")
+    service.problems["GET", "/jobs/j1/log"] = [problem(503, "unavailable"), problem(502, "bad")]
+    assert client("logs", "-f", "j1") == 0
+    assert capsys.readouterr().out.splitlines() == SHOWN
+
+
+def test_cancel(client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    service.jobs["j1"] = job("j1", "running")
+    assert client("cancel", "j1") == 0
+    assert service.jobs["j1"]["state"] == "cancelled"
+    assert capsys.readouterr().err == "job j1 is cancelled\n"
+
+
+def test_cancel_of_a_finished_job(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.problems["POST", "/jobs/j1/cancel"] = [
+        problem(409, "not_cancellable", "job j1 has already passed")
+    ]
+    assert client("cancel", "j1") == 2
+    assert "job j1 has already passed" in capsys.readouterr().err
+
+
+def test_retry_follows_the_new_job(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.events = LOG
+    service.jobs["j1"] = job("j1", "error")
+    service.after_log = {"j2": job("j2", "passed", attempt=2)}
+    assert client("retry", "j1") == 0
+    said = capsys.readouterr()
+    assert "Job j2  passed" in said.out
+    assert "attempt 2" in said.out
+
+
+def test_a_job_id_cannot_reach_another_path(client: Client, service: FakeService) -> None:
+    assert client("cancel", "../targets") == 2
+    assert [r.path for r in service.requests] == ["/jobs/../targets/cancel"]  # unquoted by the fake
+
+
+def run_in_process(service: FakeService, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "GDN_SERVER": service.url, "GDN_TOKEN": TOKEN}
+    return subprocess.Popen(
+        [sys.executable, "-m", "gdn_client", *arguments],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_ctrl_c_detaches_and_leaves_the_job(service: FakeService) -> None:
+    service.events = LOG[:4]
+    service.endless = True
+    service.jobs["j1"] = job("j1", "running")
+    process = run_in_process(service, "logs", "-f", "j1")
+    assert service.streaming.wait(20)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "interrupted; job j1 goes on" in said
+    assert "gdn-client logs -f j1" in said
+    assert "gdn-client cancel j1" in said
+    assert "Traceback" not in said
+    assert service.asked("POST", ".*") == []
+
+
+def test_a_closed_pipe_is_not_a_traceback(service: FakeService) -> None:
+    service.jobs = {f"j{n}": job(f"j{n}") for n in range(3000)}
+    process = run_in_process(service, "status")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    said = process.stderr.read()
+    process.stderr.close()
+    process.wait(20)
+    assert "Traceback" not in said
+
+
+def test_answers_that_are_no_gdn_lab_service(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.jobs["j1"] = {"id": "j1"}
+    assert client("status", "j1") == 5
+    assert "the server's job should have 'state' as text, got nothing" in capsys.readouterr().err
+
+
+def test_a_project_file_in_the_way(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(".gdn.toml").write_text("targte = 'x'\n")
+    assert client("status") == 2
+    said = capsys.readouterr().err
+    assert "there is no setting 'targte'" in said
+    assert "Known settings: server, target, device, timeout, format." in said
