@@ -298,12 +298,15 @@ def resolve_user(name: str | None) -> int | None:
 def can_run_as(uid: int, *paths: Path, python: str = sys.executable) -> bool:
     """Whether `uid` can start this Python and read `paths`."""
     script = "import os, sys; [os.listdir(p) for p in sys.argv[1:]]"
-    ended = subprocess.run(
-        [python, "-I", "-c", script, *map(str, paths)],
-        capture_output=True,
-        cwd="/",
-        **_identity(uid),
-    )
+    try:
+        ended = subprocess.run(
+            [python, "-I", "-c", script, *map(str, paths)],
+            capture_output=True,
+            cwd="/",
+            **_identity(uid),
+        )
+    except PermissionError:
+        return False
     return ended.returncode == 0
 
 

@@ -1,0 +1,3 @@
+from gdn_judge.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,243 @@
+"""The plan: which input configurations a suite judges, per kind of device.
+
+Deterministic in its ids; the contents of each case come from the secret seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gdn_judge.contract import PAD_SLOT, Heads
+from gdn_judge.document import DeviceKind, Scalar
+
+# Borders of dispatch regimes at powers of two, their neighbours, and sizes between.
+GPU_BATCHES = (1, 2, 3, 5, 8, 16, 31, 32, 33, 48, 64, 65, 96, 127, 128, 129, 192, 256, 1000)
+CPU_BATCHES = (1, 2, 3, 5, 8)
+CPU_QUICK_BATCHES = (1, 2, 3, 5)
+GPU_QUICK_BATCHES = (1, 3, 8, 33, 64, 129)
+ROOFLINE_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+ROOFLINE_QUICK_BATCHES = (1, 8, 64, 256)
+ROOFLINE_CPU_BATCHES = (1, 2)
+GPU_HEADS = (Heads(1, 2), Heads(2, 4), Heads(8, 16), Heads(16, 32))
+ON_CPU = (DeviceKind.INTERPRETER, DeviceKind.GFX950_EMULATED)
+ROLLOUT_STEPS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One input configuration.
+
+    kind: step (one or more steps), predicate, repeat, invariance, or roofline.
+    twist: what is done to the inputs beyond the random draw (see `twists`), or
+    for a predicate case the operand that is spoiled.
+    """
+
+    id: str
+    kind: str
+    heads: Heads
+    rows: int
+    fp8: bool = True
+    state: str = "unit"
+    pads: str = "none"
+    pad_slot_id: int = PAD_SLOT
+    inputs: str = "unit"
+    steps: int = 1
+    spare_slots: int = 3
+    twist: str = ""
+
+    @property
+    def slots(self) -> int:
+        return self.rows + self.spare_slots
+
+    def params(self) -> dict[str, Scalar]:
+        shown: dict[str, Scalar] = {
+            "T": self.rows,
+            "KH": self.heads.key,
+            "VH": self.heads.value,
+            "fp8": self.fp8,
+            "kind": self.kind,
+        }
+        if self.kind == "step":
+            shown |= {"state": self.state, "pads": self.pads, "steps": self.steps}
+        if self.pad_slot_id != PAD_SLOT:
+            shown["pad_slot_id"] = self.pad_slot_id
+        if self.inputs != "unit":
+            shown["inputs"] = self.inputs
+        return shown | ({"twist": self.twist} if self.twist else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What the caller narrowed the plan to."""
+
+    device: DeviceKind
+    batches: Sequence[int] | None = None
+    heads: Heads | None = None
+    quick: bool = False
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device in ON_CPU
+
+    @property
+    def main_heads(self) -> Heads:
+        return self.heads or (Heads(1, 2) if self.on_cpu else Heads(4, 8))
+
+    def sizes(
+        self, cpu_quick: Sequence[int], cpu: Sequence[int], quick: Sequence[int]
+    ) -> list[int]:
+        if self.batches is not None:
+            return list(self.batches)
+        if self.on_cpu:
+            return list(cpu_quick if self.quick else cpu)
+        return list(quick if self.quick else GPU_BATCHES)
+
+
+TWISTS = (
+    "nan-q",
+    "nan-v",
+    "nan-z",
+    "inf-z",
+    "minus-inf-z",
+    "inf-v",
+    "nan-a",
+    "nan-b",
+    "nan-state",
+    "rate-overflow",
+    "rate-overflow-softplus-zero",
+    "huge-a",
+    "zero-inputs",
+)
+QUICK_TWISTS = ("nan-z", "inf-z", "nan-state", "rate-overflow-softplus-zero", "zero-inputs")
+
+
+def correctness(scope: Scope) -> list[Planned]:
+    cases = [*_steps(scope), *_pads(scope), *_special(scope), *_other_heads(scope)]
+    return cases + list(_predicate(scope))
+
+
+def _steps(scope: Scope) -> Iterator[Planned]:
+    """Every size: two steps with pads and FP8; small and zero states; with and without FP8."""
+    heads = scope.main_heads
+    sizes = scope.sizes(CPU_QUICK_BATCHES, CPU_BATCHES, GPU_QUICK_BATCHES)
+    if scope.batches is None:
+        yield Planned(id=f"step-{heads}-T0", kind="step", heads=heads, rows=0)
+    for rows in sizes:
+        name = f"{heads}-T{rows}"
+        yield Planned(
+            id=f"step-{name}-unit-fp8", kind="step", heads=heads, rows=rows, steps=2, pads="mixed"
+        )
+        if rows > 256 or (scope.quick and scope.on_cpu and rows not in (1, 3)):
+            continue
+        small = Planned(
+            id=f"step-{name}-small-bf16",
+            kind="step",
+            heads=heads,
+            rows=rows,
+            state="small",
+            fp8=False,
+        )
+        yield small
+        if not scope.quick or rows == 1:
+            yield Planned(
+                id=f"step-{name}-zero-fp8", kind="step", heads=heads, rows=rows, state="zero"
+            )
+
+
+def _pads(scope: Scope) -> Iterator[Planned]:
+    heads = scope.main_heads
+    for pads in ("first", "last", "all"):
+        yield Planned(id=f"pads-{pads}", kind="step", heads=heads, rows=4, pads=pads)
+    yield Planned(id="pads-id-0", kind="step", heads=heads, rows=4, pads="mixed", pad_slot_id=0)
+    # As many slots as rows: slot 0 and the last slot are live.
+    yield Planned(id="slots-all-live", kind="step", heads=heads, rows=3, spare_slots=0)
+
+
+def _special(scope: Scope) -> Iterator[Planned]:
+    heads = scope.main_heads
+    yield Planned(id="inputs-tiny", kind="step", heads=heads, rows=4, inputs="tiny")
+    steps = 16 if scope.quick else ROLLOUT_STEPS
+    rows = 1 if scope.on_cpu else 4
+    yield Planned(
+        id=f"rollout-{steps}",
+        kind="step",
+        heads=heads,
+        rows=rows,
+        steps=steps,
+        state="small",
+        spare_slots=2,
+    )
+    for twist in QUICK_TWISTS if scope.quick else TWISTS:
+        yield Planned(id=f"extreme-{twist}", kind="step", heads=heads, rows=2, twist=twist)
+
+
+def _other_heads(scope: Scope) -> Iterator[Planned]:
+    """The head counts of TP1, TP2 and TP8, and of a single key head."""
+    if scope.heads is not None:
+        return
+    if scope.on_cpu:
+        choices: dict[Heads, tuple[int, ...]] = {Heads(2, 4): (2,), Heads(4, 8): (1,)}
+        if not scope.quick:
+            choices |= {Heads(16, 32): (1,)}
+    else:
+        choices = dict.fromkeys(GPU_HEADS, (3, 130) if scope.quick else (1, 3, 17, 64, 130))
+    for heads, sizes in choices.items():
+        for rows in sizes:
+            yield Planned(
+                id=f"step-{heads}-T{rows}",
+                kind="step",
+                heads=heads,
+                rows=rows,
+                pads="mixed" if rows > 1 else "none",
+            )
+
+
+def _predicate(scope: Scope) -> Iterator[Planned]:
+    from gdn_judge.contract import OPERANDS
+
+    heads = scope.main_heads
+    for operand in ("good", *OPERANDS, "quant_dtype", "pairs"):
+        yield Planned(
+            id=f"predicate-{operand}", kind="predicate", heads=heads, rows=2, twist=operand
+        )
+
+
+def determinism(scope: Scope) -> list[Planned]:
+    heads = scope.main_heads
+    sizes = scope.sizes((1, 3), (1, 3, 5), (1, 8, 64, 129))
+    if scope.batches is None and not scope.on_cpu and not scope.quick:
+        sizes = [1, 2, 8, 32, 33, 64, 96, 128, 129, 256]
+    cases = []
+    for rows in sizes:
+        cases.append(Planned(id=f"repeat-{heads}-T{rows}", kind="repeat", heads=heads, rows=rows))
+        if rows > 1:
+            cases.append(
+                Planned(id=f"invariance-{heads}-T{rows}", kind="invariance", heads=heads, rows=rows)
+            )
+    return cases
+
+
+def roofline(scope: Scope) -> list[Planned]:
+    """Each size with FP8; a few without it."""
+    heads = scope.main_heads
+    if scope.batches is not None:
+        sizes = list(scope.batches)
+    elif scope.on_cpu:
+        sizes = list(ROOFLINE_CPU_BATCHES)
+    else:
+        sizes = list(ROOFLINE_QUICK_BATCHES if scope.quick else ROOFLINE_BATCHES)
+    bf16 = sizes if not scope.quick else sizes[:1] + sizes[-1:]
+    flags = [(rows, True) for rows in sizes]
+    flags += [(rows, False) for rows in bf16] if not scope.on_cpu else []
+    return [
+        Planned(
+            id=f"roofline-{heads}-T{rows}-{'fp8' if fp8 else 'bf16'}",
+            kind="roofline",
+            heads=heads,
+            rows=rows,
+            fp8=fp8,
+            spare_slots=0,
+        )
+        for rows, fp8 in flags
+    ]

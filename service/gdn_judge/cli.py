@@ -1,0 +1,153 @@
+"""`gdn-judge`: judge a checkout on this machine, without a service.
+
+Exit codes: 0 passed, 1 any other verdict with a document, 2 usage, 5 could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdn_judge import JUDGE_VERSION, schema
+from gdn_judge.document import DeviceKind, Document, Suite, Verdict
+from gdn_judge.errors import HostError, Terminated, UsageError
+
+if TYPE_CHECKING:
+    from gdn_judge.run import Events
+
+EXIT_PASSED, EXIT_JUDGED, EXIT_USAGE, EXIT_COULD_NOT_RUN = 0, 1, 2, 5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        code: int = options.handler(options)
+    except UsageError as error:
+        print(f"gdn-judge: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except HostError as error:
+        print(f"gdn-judge: cannot run here: {error}", file=sys.stderr)
+        return EXIT_COULD_NOT_RUN
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    root = argparse.ArgumentParser(
+        prog="gdn-judge", description="Hold a fused_gdn_decode_qkvz op against its contract."
+    )
+    root.add_argument("--version", action="version", version=f"gdn-judge {JUDGE_VERSION}")
+    commands = root.add_subparsers(required=True, metavar="COMMAND")
+    _add_run(commands.add_parser("run", help="run one suite and write its verdict document"))
+    show = commands.add_parser("schema", help="print the JSON schema of the verdict document")
+    show.set_defaults(handler=_schema)
+    return root
+
+
+def _add_run(run: argparse.ArgumentParser) -> None:
+    add = run.add_argument
+    add("--target", type=Path, required=True, metavar="DIR", help="checkout to judge")
+    add("--import-path", required=True, metavar="M:F", help="op as package.module:attribute")
+    add("--python-path", action="append", default=[], metavar="P", help="folder in the checkout")
+    add("--chain", metavar="M:F", help="unfused op timed beside it (roofline)")
+    add("--target-name", default="", help="name for the document")
+    add("--commit", metavar="SHA40", help="commit for the document")
+    add(
+        "--suite",
+        required=True,
+        type=Suite,
+        choices=list(Suite),
+        metavar="SUITE",
+        help=", ".join(Suite),
+    )
+    add(
+        "--device",
+        required=True,
+        type=DeviceKind,
+        choices=list(DeviceKind),
+        metavar="KIND",
+        help=", ".join(DeviceKind),
+    )
+    add("--device-index", type=int, default=0, metavar="I")
+    add("--batch-sizes", type=_sizes, metavar="1,8,64", help="instead of the suite's own")
+    add("--heads", metavar="KHxVH", help="key and value heads, for instance 4x8")
+    add("--quick", action="store_true", help="a shorter plan")
+    add(
+        "--launches",
+        type=_launches,
+        default=1,
+        metavar="N|any",
+        help="kernels that one call may launch (default 1)",
+    )
+    add("--deadline", type=float, metavar="SECONDS", help="end the run after this long")
+    add(
+        "--candidate-user",
+        metavar="NAME|UID",
+        help="run the candidate as this user (default: nobody when root)",
+    )
+    add("--work-dir", type=Path, metavar="DIR", help="where temporary folders are made")
+    add("--out", type=Path, required=True, metavar="FILE", help="the document goes here")
+    add("--progress", choices=("text", "json"), default="text")
+    run.set_defaults(handler=_run)
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} should read like 1,8,64") from None
+    if not sizes or min(sizes) < 0 or len(set(sizes)) != len(sizes):
+        raise argparse.ArgumentTypeError(f"{text!r} should be distinct sizes of at least 0")
+    return sizes
+
+
+def _launches(text: str) -> int | None:
+    if text == "any":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} should be a number from 1 on, or any")
+    return int(text)
+
+
+def _schema(options: argparse.Namespace) -> int:
+    print(schema.text(), end="")
+    return EXIT_PASSED
+
+
+def _run(options: argparse.Namespace) -> int:
+    from gdn_judge import prepare, report, run
+
+    deadline = None if options.deadline is None else time.monotonic() + options.deadline
+    request, session = prepare.prepare(options, deadline)
+    events: Events = report.JsonEvents() if options.progress == "json" else report.TextEvents()
+    signal.signal(signal.SIGTERM, _terminate)
+    document = run.run(request, session, events, deliver=lambda d: write(d, options.out))
+    return EXIT_PASSED if document.verdict is Verdict.PASSED else EXIT_JUDGED
+
+
+def _terminate(number: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated("ended by SIGTERM")
+
+
+def write(document: Document, path: Path) -> None:
+    """Write the document whole or not at all."""
+    text = document.to_json(indent=1)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

@@ -1,0 +1,292 @@
+"""The correctness suite: steps against the reference, the predicate against the op.
+
+Each step draws fresh contents; the reference runs after the candidate's bytes
+are back. Where the device's bfloat16 cast is not the contract's (Triton's
+interpreter), the reference is run with that cast and held to the same bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gdn_judge import compare, damages, generate, reference, twists
+from gdn_judge.cases import Planned
+from gdn_judge.contract import Heads
+from gdn_judge.document import Check
+from gdn_judge.execution import PredicateAnswer
+from gdn_judge.numerics import Rounding
+from gdn_judge.operands import CallOptions, CallResult, Operands
+from gdn_judge.session import Damage, Session
+
+_POISONS = (0xFF, 0x42)  # NaN in every dtype, and a finite number that could pass as data
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a case found: its checks and the kernels that ran."""
+
+    checks: list[Check]
+    kernels: list[str]
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+
+@dataclass
+class _Track:
+    """The reference's own trajectory under one rounding."""
+
+    rounding: Rounding
+    pools: Operands | None = None
+
+
+def judge(planned: Planned, session: Session) -> Judged:
+    """Run one planned case. Raises CandidateError and OutOfTime."""
+    if planned.kind == "predicate":
+        return Judged(_predicate(planned, session), [])
+    return steps(planned, session)
+
+
+def steps(planned: Planned, session: Session) -> Judged:
+    """One or more steps; the candidate goes on from its own pools, the reference from its own."""
+    rng = session.seed.rng(planned.id)
+    operands = _first(planned, rng)
+    tracks = [_Track(rounding) for rounding in session.roundings]
+    found: list[list[Check]] = []
+    names: list[str] = []
+    for number in range(planned.steps):
+        options = CallOptions(
+            fp8=planned.fp8,
+            pad_slot_id=planned.pad_slot_id,
+            poison=_POISONS[number % len(_POISONS)],
+        )
+        result = session.call(operands, options)
+        names += [kernel.name for kernel in result.kernels]
+        checks, tracks = _judge_step(operands, options, result, tracks, session)
+        checks.append(launches(result, operands, session))
+        found.append(checks)
+        if not all(check.passed for check in checks):
+            break
+        if number + 1 < planned.steps:
+            operands = _next(planned, rng, operands, result)
+    if planned.rows and all(check.passed for check in found[-1]):
+        session.roundings_seen |= {track.rounding for track in tracks[:1]}
+    return Judged(merge(found), list(dict.fromkeys(names)))
+
+
+def judge_once(
+    operands: Operands, options: CallOptions, result: CallResult, session: Session
+) -> list[Check]:
+    """The checks of a single call under the rounding that fits best."""
+    tracks = [_Track(rounding) for rounding in session.roundings]
+    checks, alive = _judge_step(operands, options, result, tracks, session)
+    if all(check.passed for check in checks):
+        session.roundings_seen.add(alive[0].rounding)
+    return checks
+
+
+def _first(planned: Planned, rng: np.random.Generator) -> Operands:
+    operands = generate.operands(
+        rng,
+        planned.heads,
+        planned.rows,
+        slots=planned.slots,
+        state=planned.state,
+        pads=planned.pads,
+        pad_slot_id=planned.pad_slot_id,
+        inputs=planned.inputs,
+    )
+    return twists.apply(planned.twist, operands, rng)
+
+
+def _next(
+    planned: Planned, rng: np.random.Generator, operands: Operands, result: CallResult
+) -> Operands:
+    """Fresh rows on the candidate's own pools, slots and pads drawn again."""
+    after = {name: result.after[name] for name in ("conv_state", "ssm_state")}
+    indices = generate.slot_vector(
+        rng, planned.rows, planned.slots, planned.pads, planned.pad_slot_id
+    )
+    return generate.rows(rng, operands.replace(**after), indices, planned.inputs)
+
+
+def _judge_step(
+    operands: Operands,
+    options: CallOptions,
+    result: CallResult,
+    tracks: Sequence[_Track],
+    session: Session,
+) -> tuple[list[Check], list[_Track]]:
+    """The checks under the best rounding, and the roundings under which all passed."""
+    rules = compare.Rules(declarations=session.declarations, casts=session.roundings)
+    outcomes = []
+    for track in tracks:
+        after = operands.copy() if track.pools is None else _on(track.pools, operands)
+        expected = reference.step(after, options, track.rounding)
+        truth = compare.Truth(
+            before=operands,
+            after=after,
+            expected=expected,
+            options=options,
+            rounding=track.rounding,
+        )
+        checks = compare.judge(truth, result, rules)
+        failed = sum(not check.passed for check in checks)
+        outcomes.append((failed, checks, _Track(track.rounding, after)))
+    best = min(outcomes, key=lambda outcome: outcome[0])
+    alive = [track for failed, _, track in outcomes if not failed]
+    return best[1], alive or [best[2]]
+
+
+def _on(pools: Operands, rows: Operands) -> Operands:
+    """The rows of one set of operands on the pools of another."""
+    return rows.replace(conv_state=pools.conv_state.copy(), ssm_state=pools.ssm_state.copy())
+
+
+def launches(result: CallResult, operands: Operands, session: Session) -> Check:
+    """How many kernels the call launched, where the executor can see them."""
+    seen = len(result.kernels)
+    allowed = 0 if operands.rows == 0 else session.launches
+    if allowed is None:
+        return Check(name="launches", passed=True, value=seen, relation="measured")
+    exact = operands.rows == 0 or seen == allowed
+    return Check(
+        name="launches",
+        passed=exact and seen <= allowed,
+        value=seen,
+        bound=allowed,
+        relation="==",
+        detail="" if exact else "; ".join(kernel.name for kernel in result.kernels)[:300],
+    )
+
+
+def merge(steps: Sequence[Sequence[Check]]) -> list[Check]:
+    """One check per name over all steps: the failed one, else the worst value."""
+    worst: dict[str, Check] = {}
+    for number, checks in enumerate(steps):
+        for check in checks:
+            if len(steps) > 1 and not check.passed:
+                check = _in_step(check, number)
+            known = worst.get(check.name)
+            if known is None or _is_worse(check, known):
+                worst[check.name] = check
+    return list(worst.values())
+
+
+def _in_step(check: Check, number: int) -> Check:
+    detail = f"step {number + 1}" + (f": {check.detail}" if check.detail else "")
+    return Check(
+        name=check.name,
+        passed=check.passed,
+        value=check.value,
+        bound=check.bound,
+        relation=check.relation,
+        detail=detail,
+    )
+
+
+def _is_worse(check: Check, known: Check) -> bool:
+    if check.passed != known.passed:
+        return known.passed
+    if not isinstance(check.value, int | float) or not isinstance(known.value, int | float):
+        return False
+    return check.value < known.value if check.relation == ">=" else check.value > known.value
+
+
+def _predicate(planned: Planned, session: Session) -> list[Check]:
+    rng = session.seed.rng(planned.id)
+    session.executor()
+    if session.hello is not None and not session.hello.has_predicate:
+        return [
+            Check(
+                name="predicate",
+                passed=False,
+                relation="exists",
+                detail=f"there is no {session.hello.op}_supported",
+            )
+        ]
+    if planned.twist == "good":
+        return _good_operands(planned, session, rng)
+    operands = _first_plain(planned.heads, planned.rows, rng)
+    if planned.twist == "pairs":
+        sets = damages.pairs(operands, rng, 8 if session.quick else 40)
+    else:
+        singles = damages.of_operand(planned.twist, operands, rng, few=session.quick)
+        sets = [(damage,) for damage in singles]
+    return [_bad_operands(operands, each, session) for each in sets]
+
+
+def _first_plain(heads: Heads, rows: int, rng: np.random.Generator) -> Operands:
+    return generate.operands(rng, heads, rows, slots=rows + 2)
+
+
+def _good_operands(planned: Planned, session: Session, rng: np.random.Generator) -> list[Check]:
+    """Yes means it runs: every head count, with and without FP8."""
+    checks = []
+    on_cpu = session.device.value in ("interpreter", "gfx950-emulated")
+    keys = (1, 2, 4) if on_cpu else (1, 2, 4, 8, 16)
+    for key in keys:
+        for fp8 in (True, False):
+            rows = 1 if on_cpu else planned.rows
+            operands = _first_plain(Heads(key, 2 * key), rows, rng)
+            answer = session.predicate(operands, CallOptions(fp8=fp8))
+            wrong = _wrong_about_good(answer)
+            name = f"takes {key}x{2 * key} {'fp8' if fp8 else 'bf16'}"
+            checks.append(Check(name=name, passed=not wrong, relation="holds", detail=wrong))
+    return checks
+
+
+def _wrong_about_good(answer: PredicateAnswer) -> str:
+    if answer.form_error:
+        return answer.form_error
+    if not answer.supported:
+        return f"refused: {answer.reason}"
+    if answer.reason:
+        return f"yes came with a reason: {answer.reason}"
+    return f"said yes, then raised {answer.raised}: {answer.message}" if answer.raised else ""
+
+
+def _bad_operands(operands: Operands, spoiled: tuple[Damage, ...], session: Session) -> Check:
+    """No means ValueError with that reason and nothing changed; yes means right values."""
+    options = CallOptions(fp8=True)
+    answer = session.predicate(operands, options, spoiled)
+    wrong = _wrong_about_bad(answer, spoiled)
+    if answer.supported and not wrong:
+        wrong = _wrong_result(operands, options, answer, spoiled, session)
+    name = "refuses " + " and ".join(map(str, spoiled))
+    return Check(name=name, passed=not wrong, relation="holds", detail=wrong[:500])
+
+
+def _wrong_about_bad(answer: PredicateAnswer, spoiled: tuple[Damage, ...]) -> str:
+    if answer.form_error:
+        return answer.form_error
+    if answer.supported:
+        return f"said yes, then raised {answer.raised}: {answer.message}" if answer.raised else ""
+    if not damages.names_operand(answer.reason, spoiled):
+        return f"the reason names no operand: {answer.reason!r}"
+    if answer.raised != "ValueError":
+        return f"said no ({answer.reason}), but the op " + (
+            f"raised {answer.raised}: {answer.message}" if answer.raised else "ran"
+        )
+    if answer.message != answer.reason:
+        return f"predicate: {answer.reason!r}, op: {answer.message!r}"
+    return "" if answer.unchanged else "refused, but an operand has changed"
+
+
+def _wrong_result(
+    operands: Operands,
+    options: CallOptions,
+    answer: PredicateAnswer,
+    spoiled: tuple[Damage, ...],
+    session: Session,
+) -> str:
+    """Only another stride may be taken, and then honoured."""
+    if answer.result is None:
+        return "took operands that the contract forbids"
+    checks = judge_once(operands, options, answer.result, session)
+    failed = [check.name for check in checks if not check.passed]
+    return f"took it and was wrong in {', '.join(failed)}" if failed else ""

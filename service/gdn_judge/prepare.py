@@ -1,0 +1,149 @@
+"""From the command line to a session: check what was asked, harden, choose the executor."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import sys
+from pathlib import Path
+
+from gdn_judge import candidate, processes
+from gdn_judge.cases import Scope
+from gdn_judge.contract import Heads
+from gdn_judge.document import DeviceKind, Scalar
+from gdn_judge.errors import UsageError
+from gdn_judge.execution import ExecutorFactory
+from gdn_judge.numerics import Rounding
+from gdn_judge.remote import RemoteExecutor
+from gdn_judge.run import Request
+from gdn_judge.session import Session
+
+_INTERPRETER_NOTE = (
+    "Triton's interpreter on a CPU: a smoke test of the kernel's logic. It shows nothing about "
+    "compiled code, races between programs, or speed."
+)
+_SAME_USER_NOTE = (
+    "The candidate ran under the judge's own user, without capabilities: it could signal the "
+    "judge. Name another user with --candidate-user where the judge runs as root."
+)
+
+
+def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Request, Session]:
+    """Raises UsageError for what cannot be meant, HostError for what this machine lacks."""
+    root = _checkout(options.target)
+    folders = [_inside(root, folder) for folder in options.python_path or ["."]]
+    for path in filter(None, (options.import_path, options.chain)):
+        _check_import_path(path)
+    processes.harden()
+    uid, notes = _candidate_user(options.candidate_user, root)
+    launch = candidate.Launch(
+        root=root,
+        import_path=options.import_path,
+        python_path=folders,
+        chain=options.chain,
+        device=_torch_device(options.device, options.device_index),
+        uid=uid,
+        work=options.work_dir,
+    )
+    scope = Scope(
+        device=options.device,
+        batches=options.batch_sizes,
+        heads=_heads(options.heads),
+        quick=options.quick,
+    )
+    interpreted = options.device is DeviceKind.INTERPRETER
+    request = Request(
+        suite=options.suite,
+        scope=scope,
+        target=options.target_name or root.name,
+        import_path=options.import_path,
+        commit=options.commit,
+        environment=environment(),
+        notes=[*([_INTERPRETER_NOTE] if interpreted else []), *notes],
+    )
+    session = Session(
+        factory=_factory(options.device, launch),
+        device=options.device,
+        roundings=tuple(Rounding) if interpreted else (Rounding.NEAREST,),
+        deadline=deadline,
+        launches=options.launches,
+        quick=options.quick,
+    )
+    return request, session
+
+
+def _factory(device: DeviceKind, launch: candidate.Launch) -> ExecutorFactory:
+    if device is DeviceKind.GFX950_EMULATED:
+        raise UsageError("this judge has no emulated device yet")
+    return lambda: RemoteExecutor(launch)
+
+
+def environment() -> dict[str, Scalar]:
+    """What this judge runs on."""
+    facts: dict[str, Scalar] = {
+        "host": platform.node(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+    for name in ("torch", "triton", "numpy", "scipy"):
+        try:
+            facts[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            facts[name] = None
+    return facts
+
+
+def _checkout(path: Path) -> Path:
+    if not path.is_dir():
+        raise UsageError(f"--target {path} is not a folder")
+    return path.resolve()
+
+
+def _inside(root: Path, folder: str) -> Path:
+    path = (root / folder).resolve()
+    if not path.is_relative_to(root):
+        raise UsageError(f"--python-path {folder} leads out of the checkout")
+    if not path.is_dir():
+        raise UsageError(f"--python-path {folder} is not a folder of the checkout")
+    return path
+
+
+def _check_import_path(path: str) -> None:
+    module, colon, attribute = path.partition(":")
+    parts = module.split(".")
+    if not colon or not attribute.isidentifier() or not all(part.isidentifier() for part in parts):
+        raise UsageError(f"import path {path!r} should read package.module:attribute")
+
+
+def _heads(text: str | None) -> Heads | None:
+    if text is None:
+        return None
+    try:
+        return Heads.parse(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _torch_device(kind: DeviceKind, index: int) -> str:
+    return f"cuda:{index}" if kind in (DeviceKind.SM90, DeviceKind.GFX950) else "cpu"
+
+
+def _candidate_user(name: str | None, root: Path) -> tuple[int | None, list[str]]:
+    """(uid or None for the judge's own, notes). nobody by default where the judge is root."""
+    uid = candidate.resolve_user(name)
+    if uid == os.getuid():
+        return None, [_SAME_USER_NOTE]
+    if os.getuid() != 0:
+        if uid is not None:
+            raise UsageError("--candidate-user needs a judge that runs as root")
+        return None, [_SAME_USER_NOTE]
+    chosen = candidate.NOBODY if uid is None else uid
+    if candidate.can_run_as(chosen, root, candidate.AGENT):
+        return chosen, []
+    if uid is not None:
+        raise UsageError(f"user {name} cannot run {sys.executable} or read {root}")
+    return None, [_SAME_USER_NOTE]

@@ -1,0 +1,273 @@
+"""One run of one suite: the judge's flow, from a request to a verdict document.
+
+plan -> (each case: call the candidate, then hold its bytes against the
+reference) -> verdict -> document. Every planned case appears in the document,
+whatever happens.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gdn_judge import JUDGE_VERSION, cases, correctness, determinism
+from gdn_judge.cases import Planned, Scope
+from gdn_judge.document import (
+    Case,
+    Check,
+    Document,
+    FailureClass,
+    Kernel,
+    Measurement,
+    Outcome,
+    Scalar,
+    Suite,
+    Verdict,
+)
+from gdn_judge.errors import CandidateError, CandidateRefused, HostError, Terminated
+from gdn_judge.numerics import Rounding
+from gdn_judge.session import OutOfTime, Session
+
+_REASON_LIMIT = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to judge, for the document."""
+
+    suite: Suite
+    scope: Scope
+    target: str
+    import_path: str
+    commit: str | None = None
+    environment: dict[str, Scalar] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+class Events:
+    """What a run reports while it goes; the base class reports nothing."""
+
+    def planned(self, total: int) -> None: ...
+
+    def case(self, case: Case, done: int, total: int) -> None: ...
+
+    def log(self, text: str) -> None: ...
+
+    def finished(self, document: Document) -> None: ...
+
+
+@dataclass
+class _Progress:
+    """Cases so far and what ended the run early, if anything did."""
+
+    plan: list[Planned]
+    done: list[Case] = field(default_factory=list)
+    ceilings: list[Measurement] = field(default_factory=list)
+    stopped: str = ""
+    host_fault: str = ""
+
+
+def run(
+    request: Request,
+    session: Session,
+    events: Events,
+    deliver: Callable[[Document], None] = lambda document: None,
+) -> Document:
+    """Run the suite; `deliver` gets the document before `finished` is reported.
+
+    Never raises for what the candidate or the host does.
+    """
+    started, clock = _now(), time.monotonic()
+    progress = _Progress(plan_of(request.suite, request.scope))
+    events.planned(len(progress.plan))
+    try:
+        _all_cases(request, session, progress, events)
+    except Terminated as error:
+        progress.stopped = str(error)
+    except OutOfTime as error:
+        progress.stopped = str(error)
+    except HostError as error:
+        progress.host_fault = str(error)
+    finally:
+        session.drop()
+    document = _document(request, session, progress, started, time.monotonic() - clock)
+    deliver(document)
+    events.finished(document)
+    return document
+
+
+def plan_of(suite: Suite, scope: Scope) -> list[Planned]:
+    """The planned cases; ids are unique."""
+    plans: dict[Suite, Callable[[Scope], list[Planned]]] = {
+        Suite.CORRECTNESS: cases.correctness,
+        Suite.DETERMINISM: cases.determinism,
+    }
+    return plans[suite](scope)
+
+
+def _all_cases(request: Request, session: Session, progress: _Progress, events: Events) -> None:
+    judge = {Suite.CORRECTNESS: correctness.judge, Suite.DETERMINISM: determinism.judge}
+    for planned in progress.plan:
+        if session.left() == 0:
+            raise OutOfTime("the run's deadline passed")
+        case = _one_case(planned, session, judge[request.suite])
+        progress.done.append(case)
+        events.case(case, len(progress.done), len(progress.plan))
+
+
+def _one_case(
+    planned: Planned,
+    session: Session,
+    judge: Callable[[Planned, Session], correctness.Judged],
+) -> Case:
+    begin = time.monotonic()
+    try:
+        judged = judge(planned, session)
+    except CandidateError as error:
+        return _ended_case(planned, error, time.monotonic() - begin)
+    return Case(
+        id=planned.id,
+        params=planned.params(),
+        outcome=Outcome.PASSED if judged.passed else Outcome.FAILED,
+        reason=_first_failure(judged.checks),
+        checks=judged.checks,
+        kernels=judged.kernels,
+        seconds=time.monotonic() - begin,
+    )
+
+
+def _ended_case(planned: Planned, error: CandidateError, seconds: float) -> Case:
+    reason = str(error)
+    if isinstance(error, CandidateRefused):
+        reason = f"the op refused operands that the contract says it must take: {error.message}"
+    return Case(
+        id=planned.id,
+        params=planned.params(),
+        outcome=error.outcome,
+        reason=reason[:_REASON_LIMIT],
+        seconds=seconds,
+    )
+
+
+def _first_failure(checks: Sequence[Check]) -> str:
+    failed = [check for check in checks if not check.passed]
+    if not failed:
+        return ""
+    return describe(failed[0]) + (f" (and {len(failed) - 1} more)" if failed[1:] else "")
+
+
+def describe(check: Check) -> str:
+    """ "ssm_state_rel_l2 is 0.3, should be <= 4e-05"."""
+    if check.value is None:
+        return f"{check.name}: {check.detail}"
+    value = f"{check.value:.4g}" if isinstance(check.value, float) else str(check.value)
+    detail = f" ({check.detail})" if check.detail else ""
+    return f"{check.name} is {value}, should be {check.relation} {check.bound}{detail}"
+
+
+def _document(
+    request: Request, session: Session, progress: _Progress, started: str, seconds: float
+) -> Document:
+    missing = progress.plan[len(progress.done) :]
+    reached = [*progress.done, *map(_not_run, missing)]
+    verdict, reason, failure = _verdict(progress, reached)
+    kernels = _kernels(session)
+    document = Document(
+        suite=request.suite,
+        device_kind=request.scope.device,
+        verdict=verdict,
+        reason=reason[:_REASON_LIMIT],
+        planned=[planned.id for planned in progress.plan],
+        cases=reached,
+        judge_version=JUDGE_VERSION,
+        target=request.target,
+        import_path=request.import_path,
+        commit=request.commit,
+        started_at=started,
+        duration_s=seconds,
+        failure_class=failure,
+        partial=bool(missing),
+        kernel_digest=_digest(kernels),
+        kernels=kernels,
+        ceilings=progress.ceilings,
+        declarations=session.declarations,
+        environment={**request.environment, **_facts(session)},
+        notes=[*request.notes, *_notes(session)],
+        log_tail=session.log,
+    )
+    document.validate()
+    return document
+
+
+def _verdict(
+    progress: _Progress, reached: Sequence[Case]
+) -> tuple[Verdict, str, FailureClass | None]:
+    """Worst first: the host, the candidate, a contradiction, an early end, passed."""
+    if progress.host_fault:
+        return Verdict.ERROR, progress.host_fault, FailureClass.HOST
+    harmless = (Outcome.PASSED, Outcome.NOT_RUN, Outcome.SUSPECT)
+    bad = [case for case in reached if case.outcome not in harmless]
+    if bad:
+        more = f" (and {len(bad) - 1} more cases)" if bad[1:] else ""
+        return (
+            Verdict.FAILED,
+            f"{bad[0].id} {bad[0].outcome.value}: {bad[0].reason}{more}",
+            FailureClass.CANDIDATE,
+        )
+    suspect = [case for case in reached if case.outcome is Outcome.SUSPECT]
+    if suspect:
+        return Verdict.SUSPECT, f"{suspect[0].id}: {suspect[0].reason}", FailureClass.CANDIDATE
+    count = len(progress.done)
+    if progress.stopped or count < len(reached):
+        why = progress.stopped or "the run ended early"
+        return Verdict.INCONCLUSIVE, f"{why} after {count} of {len(reached)} cases", None
+    if not reached:
+        return Verdict.INCONCLUSIVE, "no case was planned", None
+    return Verdict.PASSED, f"all {count} cases passed", None
+
+
+def _not_run(planned: Planned) -> Case:
+    return Case(
+        id=planned.id,
+        params=planned.params(),
+        outcome=Outcome.NOT_RUN,
+        reason="the run ended before this case",
+    )
+
+
+def _kernels(session: Session) -> list[Kernel]:
+    found = [
+        Kernel(name=run.name, digest=run.digest, arch=run.arch, resources=dict(run.resources))
+        for run in session.kernels.values()
+        if run.digest
+    ]
+    return sorted(found, key=lambda kernel: (kernel.name, kernel.digest))
+
+
+def _digest(kernels: Sequence[Kernel]) -> str | None:
+    if not kernels:
+        return None
+    return hashlib.sha256("".join(sorted(kernel.digest for kernel in kernels)).encode()).hexdigest()
+
+
+def _facts(session: Session) -> dict[str, Scalar]:
+    return {**session.facts, **(dict(session.hello.device) if session.hello is not None else {})}
+
+
+def _notes(session: Session) -> list[str]:
+    notes = [*(session.hello.notes if session.hello is not None else ()), *session.notes]
+    if Rounding.INTERPRETER in session.roundings_seen:
+        notes.append(
+            "This device truncates fp32 to bfloat16 and misrounds e4m3: the op was held to the "
+            "reference with that cast, within the contract's bounds. It says nothing about the "
+            "rounding on hardware."
+        )
+    return notes
+
+
+def _now() -> str:
+    now = datetime.datetime.now(datetime.UTC)
+    return now.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"

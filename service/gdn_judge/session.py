@@ -1,0 +1,135 @@
+"""One run's state: the secret, the executor of the moment, the clock, what was seen.
+
+A candidate that died is replaced before the next case; what it did is kept.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from gdn_judge import generate
+from gdn_judge.document import DeviceKind, Scalar
+from gdn_judge.errors import CandidateError, CandidateRaised
+from gdn_judge.execution import Damage as Damage
+from gdn_judge.execution import Executor, ExecutorFactory, Hello, PredicateAnswer
+from gdn_judge.numerics import Rounding
+from gdn_judge.operands import CallOptions, CallResult, KernelRun, Operands
+
+_MAX_STARTS_IN_VAIN = 2
+_LOG_LIMIT = 64 << 10
+_DEVICE_FAULT = ("CUDA error", "HIP error", "AcceleratorError")
+T = TypeVar("T")
+
+
+class OutOfTime(Exception):
+    """The run's own deadline has passed; not the candidate's fault."""
+
+
+class CannotStart(CandidateError):
+    """The op could not be imported in a fresh process, more than once."""
+
+
+@dataclass
+class Session:
+    """Shared by the cases of one run. Used by one thread."""
+
+    factory: ExecutorFactory
+    device: DeviceKind
+    roundings: Sequence[Rounding] = (Rounding.NEAREST,)
+    deadline: float | None = None  # time.monotonic()
+    launches: int | None = 1  # kernels that one call may launch; None: any number
+    quick: bool = False
+    seed: generate.Seed = field(default_factory=lambda: generate.Seed(secrets.token_bytes(32)))
+    hello: Hello | None = None
+    kernels: dict[tuple[str, str], KernelRun] = field(default_factory=dict)
+    roundings_seen: set[Rounding] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    log: str = ""
+    facts: dict[str, Scalar] = field(default_factory=dict)
+    _executor: Executor | None = None
+    _in_vain: CandidateError | None = None
+    _failed_starts: int = 0
+
+    def executor(self) -> Executor:
+        """The live executor; a fresh one where there is none. Raises CandidateError, HostError."""
+        if self._executor is not None:
+            return self._executor
+        if self._in_vain is not None and self._failed_starts >= _MAX_STARTS_IN_VAIN:
+            raise self._in_vain
+        executor = self.factory()
+        self._executor = executor
+        try:
+            self.hello = executor.start()
+        except CandidateError as error:
+            self._failed_starts += 1
+            self._in_vain = error
+            self.drop()
+            raise
+        self._failed_starts = 0
+        return executor
+
+    def call(self, operands: Operands, options: CallOptions) -> CallResult:
+        executor = self.executor()
+        limit = self.limit(operands)
+        result = self._guarded(lambda: executor.call(operands, options, deadline_s=limit))
+        for kernel in result.kernels:
+            self.kernels.setdefault((kernel.name, kernel.digest), kernel)
+        return result
+
+    def predicate(
+        self, operands: Operands, options: CallOptions, damages: tuple[Damage, ...] = ()
+    ) -> PredicateAnswer:
+        executor = self.executor()
+        limit = self.limit(operands)
+        return self._guarded(
+            lambda: executor.predicate(operands, options, damages, deadline_s=limit)
+        )
+
+    def _guarded(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except CandidateError as error:
+            if self.left() == 0:
+                self.drop()
+                raise OutOfTime("the run's deadline passed") from error
+            if error.fatal or _is_device_fault(error):
+                self.drop()
+            raise
+
+    def drop(self) -> None:
+        """End the candidate; the next call gets a fresh one."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            try:
+                self.log = (self.log + executor.log_tail())[-_LOG_LIMIT:]
+            finally:
+                executor.close()
+
+    def limit(self, operands: Operands) -> float:
+        """Seconds that one call may take: compiling included, more where it is interpreted."""
+        work = operands.rows * operands.heads.value
+        needed = 120.0 + (2.0 * work if self.device.value in _SLOW else 0.01 * work)
+        return min(needed, self.left())
+
+    def left(self) -> float:
+        """Seconds until the run's deadline."""
+        if self.deadline is None:
+            return float("inf")
+        return max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def declarations(self) -> dict[str, str]:
+        return dict(self.hello.declarations) if self.hello is not None else {}
+
+
+_SLOW = (DeviceKind.INTERPRETER.value, DeviceKind.GFX950_EMULATED.value)
+
+
+def _is_device_fault(error: CandidateError) -> bool:
+    """After a device fault the process cannot go on, though it still answers."""
+    text = str(error)
+    return isinstance(error, CandidateRaised) and any(mark in text for mark in _DEVICE_FAULT)
