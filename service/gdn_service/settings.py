@@ -158,6 +158,21 @@ def base_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in keep if name in os.environ}
 
 
+def device_environment() -> dict[str, str]:
+    """`base_environment` plus what tells GPU libraries where devices and compilers are."""
+    keep = (
+        "CUDA_PATH",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "ROCM_HOME",
+        "HIP_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "TRITON_PTXAS_PATH",
+        "TRITON_LIBCUDA_PATH",
+    )
+    return base_environment() | {name: os.environ[name] for name in keep if name in os.environ}
+
+
 def git_environment() -> dict[str, str]:
     """`base_environment` plus what ssh needs to reach the operator's repositories."""
     keep = ("HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "HTTPS_PROXY", "https_proxy", "NO_PROXY")

@@ -327,6 +327,7 @@ class JobFlow:
             suite=Suite(run.suite),
             device_kind=DeviceKind(job.device_kind),
             device_index=held.device.facts.index,
+            device_uuid=held.device.facts.uuid,
             batch_sizes=job.batch_sizes,
             heads=job.heads,
             quick=job.quick,

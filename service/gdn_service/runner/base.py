@@ -22,7 +22,10 @@ class Ending(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeRequest:
-    """One run of one suite. `timeout_s` is the outer deadline; `deadline_s` the judge's own."""
+    """One run of one suite. `timeout_s` is the outer deadline; `deadline_s` the judge's own.
+
+    A GPU is named by `device_uuid`: it alone is made visible, so its index becomes 0.
+    """
 
     tree: Path
     import_path: str
@@ -33,6 +36,7 @@ class JudgeRequest:
     suite: Suite
     device_kind: DeviceKind
     device_index: int
+    device_uuid: str | None
     batch_sizes: Sequence[int] | None
     heads: str | None
     quick: bool
@@ -82,7 +86,7 @@ def judge_arguments(request: JudgeRequest, out: Path) -> list[str]:
         *("--commit", request.commit),
         *("--suite", str(request.suite)),
         *("--device", str(request.device_kind)),
-        *("--device-index", str(request.device_index)),
+        *("--device-index", "0" if request.device_uuid else str(request.device_index)),
         *("--deadline", f"{request.deadline_s:g}"),
         *("--work-dir", str(request.work_dir)),
         *("--out", str(out)),

@@ -1,23 +1,21 @@
-"""Git bundles from clients: checked, then imported under ``refs/quarantine/<id>/``.
+"""Git bundles from clients: checked, then kept under ``refs/quarantine/<id>/``.
 
-A bundle is untrusted. Its objects are checked on the way in, its refs never
-touch the mirror's own, and its ref names reach git only if they are plain.
+A bundle is untrusted. Its header is parsed here and none of its words reaches
+git; its pack goes through ``git index-pack --strict``, which checks every object
+(``git fetch`` from a bundle does not), and its heads must be complete.
 """
 
 from __future__ import annotations
 
-import re
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from gdn_service.errors import BundleInvalid, GitError
 from gdn_service.runner.git import FULL_SHA, Git
 from gdn_service.runner.mirror import Mirror
 
 MAX_HEADS = 16
+MAX_HEADER_BYTES = 64 << 10
 _MAGIC = (b"# v2 git bundle\n", b"# v3 git bundle\n")
-_REF = re.compile(r"HEAD|refs/[A-Za-z0-9._+@=/-]{1,200}")
 
 
 @dataclass(frozen=True)
@@ -26,76 +24,72 @@ class Head:
     sha: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    prerequisites: tuple[str, ...]
+    heads: tuple[Head, ...]
+    pack: bytes
+
+
 def import_bundle(git: Git, mirror: Mirror, bundle_id: str, content: bytes) -> list[Head]:
     """Bring the bundle's commits into the mirror; raises BundleInvalid saying why not."""
+    bundle = parse_bundle(content)
+    missing = [sha for sha in bundle.prerequisites if not mirror.has(sha)]
+    if missing:
+        raise BundleInvalid(
+            "the bundle builds on commits that the service does not have: "
+            + ", ".join(missing[:5])
+            + "; push them, or bundle from a commit that is pushed",
+            prerequisites=missing,
+        )
+    with mirror.locked():
+        try:
+            _take(git, mirror, bundle_id, bundle)
+        except GitError as error:
+            raise BundleInvalid(f"the bundle's objects are refused: {error}") from error
+    return list(bundle.heads)
+
+
+def parse_bundle(content: bytes) -> Bundle:
+    """Split header and pack. Raises BundleInvalid."""
     if not content.startswith(_MAGIC):
         raise BundleInvalid("this is not a git bundle; make one with `git bundle create`")
-    with tempfile.NamedTemporaryFile(suffix=".bundle") as file:
-        file.write(content)
-        file.flush()
-        path = Path(file.name)
-        with mirror.locked():
-            _verify(git, mirror, path)
-            heads = _heads(git, mirror, path)
-            _fetch(git, mirror, path, bundle_id, heads)
-    return heads
-
-
-def _verify(git: Git, mirror: Mirror, path: Path) -> None:
-    try:
-        git.run(["bundle", "verify", "--quiet", str(path)], git_dir=mirror.path)
-    except GitError as error:
-        missing = re.findall(r"\b[0-9a-f]{40}\b", str(error))
-        if "prerequisite" in str(error):
-            raise BundleInvalid(
-                "the bundle builds on commits that the service does not have: "
-                + ", ".join(missing[:5])
-                + "; push them, or bundle from a commit that is pushed",
-                prerequisites=missing,
-            ) from error
-        raise BundleInvalid(f"the bundle is damaged: {error}") from error
-
-
-def _heads(git: Git, mirror: Mirror, path: Path) -> list[Head]:
-    try:
-        listed = git.run(["bundle", "list-heads", str(path)], git_dir=mirror.path)
-    except GitError as error:
-        raise BundleInvalid(f"the bundle is damaged: {error}") from error
+    header, separator, pack = content.partition(b"\n\n")
+    if not separator or len(header) > MAX_HEADER_BYTES:
+        raise BundleInvalid("the bundle is damaged: its header does not end")
+    lines = header.decode("utf-8", "replace").split("\n")[1:]
+    _check_capabilities([line for line in lines if line.startswith("@")])
     heads = [
-        Head(ref, sha)
-        for sha, _, ref in map(_split, listed.decode("utf-8", "replace").splitlines())
+        Head(ref=ref[:200], sha=_sha(sha))
+        for sha, _, ref in (line.partition(" ") for line in lines if line[:1] not in "-@")
     ]
-    if not heads or len(heads) > MAX_HEADS:
+    if not 1 <= len(heads) <= MAX_HEADS:
         raise BundleInvalid(f"the bundle has {len(heads)} heads; 1 to {MAX_HEADS} are allowed")
-    for head in heads:
-        if not FULL_SHA.fullmatch(head.sha):
-            raise BundleInvalid(f"the bundle's head {head.sha[:60]!r} is not a SHA-1 commit id")
-        if not _REF.fullmatch(head.ref) or ".." in head.ref:
-            raise BundleInvalid(f"the bundle's ref {head.ref[:60]!r} is not a plain ref name")
-    return heads
+    return Bundle(
+        prerequisites=tuple(_sha(line[1:41]) for line in lines if line.startswith("-")),
+        heads=tuple(heads),
+        pack=pack,
+    )
 
 
-def _split(line: str) -> tuple[str, str, str]:
-    return line.partition(" ")
+def _check_capabilities(lines: list[str]) -> None:
+    for line in lines:
+        if line != "@object-format=sha1":
+            raise BundleInvalid(f"the bundle asks for {line[1:60]!r}, which is not supported")
 
 
-def _fetch(git: Git, mirror: Mirror, path: Path, bundle_id: str, heads: list[Head]) -> None:
-    refspecs = [f"+{h.ref}:refs/quarantine/{bundle_id}/{n}" for n, h in enumerate(heads)]
-    try:
-        git.run(
-            [
-                "-c",
-                "fetch.fsckObjects=true",
-                "fetch",
-                "--quiet",
-                "--no-tags",
-                "--no-recurse-submodules",
-                "--no-write-fetch-head",
-                "--end-of-options",
-                str(path),
-                *refspecs,
-            ],
-            git_dir=mirror.path,
-        )
-    except GitError as error:
-        raise BundleInvalid(f"the bundle's objects are refused: {error}") from error
+def _sha(text: str) -> str:
+    if not FULL_SHA.fullmatch(text):
+        raise BundleInvalid(f"the bundle is damaged: {text[:60]!r} is not a commit id")
+    return text
+
+
+def _take(git: Git, mirror: Mirror, bundle_id: str, bundle: Bundle) -> None:
+    shas = [head.sha for head in bundle.heads]
+    git.feed(["index-pack", "--strict", "--fix-thin", "--stdin"], bundle.pack, git_dir=mirror.path)
+    git.run(
+        ["rev-list", "--objects", "--quiet", "--not", "--all", "--not", "--end-of-options", *shas],
+        git_dir=mirror.path,
+    )
+    for number, sha in enumerate(shas):
+        git.run(["update-ref", f"refs/quarantine/{bundle_id}/{number}", sha], git_dir=mirror.path)

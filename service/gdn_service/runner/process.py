@@ -20,7 +20,7 @@ from gdn_service.errors import RunnerError
 from gdn_service.runner import supervisor
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, judge_arguments
 from gdn_service.runner.output import OutputReader
-from gdn_service.settings import Settings, base_environment
+from gdn_service.settings import Settings, device_environment
 
 WARNING = (
     "this runner does not isolate: the commit under test runs on the host itself, with its network"
@@ -40,7 +40,7 @@ class ProcessRunner:
         out = request.work_dir / "verdict.json"
         out.unlink(missing_ok=True)
         argv = [*self._settings.judge_argv, *judge_arguments(request, out)]
-        process = self._start(argv, request.work_dir, control.lock_fds)
+        process = self._start(argv, request, control.lock_fds)
         reader = OutputReader(control, self._settings.log_max_bytes)
         try:
             ending = self._attend(process, reader, request.timeout_s, control)
@@ -54,7 +54,7 @@ class ProcessRunner:
         )
 
     def _start(
-        self, argv: list[str], work_dir: Path, lock_fds: tuple[int, ...]
+        self, argv: list[str], request: JudgeRequest, lock_fds: tuple[int, ...]
     ) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(
@@ -62,20 +62,13 @@ class ProcessRunner:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                cwd=work_dir,
-                env=self._environment(work_dir),
+                cwd=request.work_dir,
+                env=_environment(request),
                 pass_fds=lock_fds,
                 start_new_session=True,
             )
         except OSError as error:
             raise RunnerError(f"the judge cannot be started: {error}") from error
-
-    def _environment(self, work_dir: Path) -> dict[str, str]:
-        return base_environment() | {
-            "HOME": str(work_dir),
-            "TRITON_CACHE_DIR": str(work_dir / "triton"),  # a job's cache starts empty
-            "PYTHONUNBUFFERED": "1",
-        }
 
     def _attend(
         self,
@@ -110,6 +103,17 @@ class ProcessRunner:
             return out.read_text()
         except UnicodeDecodeError as error:
             raise RunnerError("the verdict document is not UTF-8") from error
+
+
+def _environment(request: JudgeRequest) -> dict[str, str]:
+    environment = device_environment() | {
+        "HOME": str(request.work_dir),
+        "TRITON_CACHE_DIR": str(request.work_dir / "triton"),  # a job's cache starts empty
+        "PYTHONUNBUFFERED": "1",
+    }
+    if request.device_uuid is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = request.device_uuid
+    return environment
 
 
 class _Stop:

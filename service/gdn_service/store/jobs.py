@@ -230,4 +230,6 @@ class JobRepository:
 
 
 def _with_runs() -> Select[Job]:
-    return select(Job).options(selectinload(Job.runs).joinedload(Run.device))
+    """Rows as they are now, also after an UPDATE in the same transaction."""
+    query = select(Job).options(selectinload(Job.runs).joinedload(Run.device))
+    return query.execution_options(populate_existing=True)

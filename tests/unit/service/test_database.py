@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import text
+
+from gdn_service.store.database import MIGRATIONS
+from gdn_service.store.models import Base
+from gdn_service.store.store import Store
+
+
+def test_migrations_and_models_agree(store: Store) -> None:
+    with store.database.engine.connect() as connection:
+        difference = compare_metadata(MigrationContext.configure(connection), Base.metadata)
+    assert difference == []
+
+
+def test_migrating_twice_at_once_is_harmless(database_url: str) -> None:
+    url = database_url.replace("postgresql://", "postgresql+psycopg://")
+    stores = [Store(url) for _ in range(3)]
+    threads = [threading.Thread(target=store.migrate) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for store in stores:
+        store.check()
+        store.close()
+
+
+def test_a_failed_write_leaves_nothing(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError), store.write() as tx:
+        tx.session.execute(text("INSERT INTO environments (id, facts) VALUES ('e', '{}')"))
+        raise ZeroDivisionError
+    with store.read() as tx:
+        assert tx.results.environment("e") is None
+
+
+def test_migrations_travel_with_the_package() -> None:
+    assert (MIGRATIONS / "env.py").is_file()
+    assert sorted((MIGRATIONS / "versions").glob("0001_*.py"))

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from sqlalchemy import func, select
+
+from gdn_service.store import models
+from gdn_service.store.store import Store
+from support.service_rows import DEVICE, add_device, add_job, add_target, document
+
+
+@pytest.fixture
+def run_id(store: Store) -> str:
+    add_target(store)
+    add_device(store)
+    run_id = add_job(store).runs[0].id
+    with store.write() as tx:
+        tx.jobs.start_run(run_id, DEVICE)
+    return run_id
+
+
+def _count(store: Store, table: type[models.Base]) -> int:
+    with store.read() as tx:
+        return tx.session.scalar(select(func.count()).select_from(table)) or 0
+
+
+def test_a_document_is_stored_whole(store: Store, run_id: str) -> None:
+    judged = document()
+    with store.write() as tx:
+        tx.results.receive(run_id, judged.to_json())
+        assert tx.results.store(run_id, judged)
+    with store.read() as tx:
+        run = tx.jobs.run(run_id)
+        assert run is not None
+        assert (run.verdict, run.duration_s, run.kernel_digest) == ("passed", 1.5, "cd" * 32)
+        assert tx.results.environment(run.environment_id or "") == {"driver": "1.2"}
+        assert json.loads(tx.results.document(run_id) or "") == judged.to_dict()
+        assert tx.results.counts(run_id) == {"passed": 1}
+        measurement = tx.session.scalars(select(models.Measurement)).one()
+        check = tx.session.scalars(select(models.Check)).one()
+        kernel = tx.session.scalars(select(models.Kernel)).one()
+    assert (measurement.samples, measurement.contract_bytes) == ([9.5, 10.0, 10.5], 1_081_378)
+    assert (check.name, check.value, check.bound) == ("state_rel_l2", 1.25e-5, 4e-5)
+    assert (kernel.arch, kernel.resources) == ("sm90", {"regs": 64})
+
+
+def test_storing_twice_changes_nothing(store: Store, run_id: str) -> None:
+    for expected in (True, False):
+        with store.write() as tx:
+            tx.results.receive(run_id, document().to_json())
+            assert tx.results.store(run_id, document()) is expected
+    assert _count(store, models.Case) == 1
+    assert _count(store, models.Measurement) == 1
+
+
+def test_runs_share_an_environment_and_a_kernel(store: Store, run_id: str) -> None:
+    other = add_job(store).runs[0].id
+    with store.write() as tx:
+        tx.jobs.start_run(other, DEVICE)
+        for name in (run_id, other):
+            tx.results.receive(name, document().to_json())
+            assert tx.results.store(name, document())
+    assert _count(store, models.Environment) == 1
+    assert _count(store, models.Kernel) == 1
+    assert _count(store, models.RunKernel) == 2
