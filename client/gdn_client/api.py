@@ -6,6 +6,7 @@ nothing above this module knows of HTTP.
 
 from __future__ import annotations
 
+import re
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -128,18 +129,19 @@ class Api:
         return read_job(self._json("POST", "/jobs", json=dict(body), headers=headers, safe=True))
 
     def job(self, job_id: str) -> Job:
-        return read_job(self._json("GET", f"/jobs/{_quoted(job_id)}", what=f"job {job_id}"))
+        """Raises UnknownName, also for what cannot be a job's id."""
+        return read_job(self._json("GET", _job_path(job_id), what=f"job {job_id}"))
 
     def jobs(self, **filters: str | None) -> list[Job]:
         params = {name: value for name, value in filters.items() if value is not None}
         return self._items("/jobs", read_job, params=params)
 
     def cancel(self, job_id: str) -> Job:
-        path = f"/jobs/{_quoted(job_id)}/cancel"
+        path = _job_path(job_id, "/cancel")
         return read_job(self._json("POST", path, what=f"job {job_id}", safe=True))
 
     def retry(self, job_id: str) -> Job:
-        path = f"/jobs/{_quoted(job_id)}/retry"
+        path = _job_path(job_id, "/retry")
         return read_job(self._json("POST", path, what=f"job {job_id}"))
 
     def document(self, run_id: str) -> dict[str, Any]:
@@ -153,7 +155,7 @@ class Api:
         return self._items(f"/commits/{_quoted(sha)}/results", read_result, params=params)
 
     def log_text(self, job_id: str) -> str:
-        path = f"/jobs/{_quoted(job_id)}/log"
+        path = _job_path(job_id, "/log")
         headers = {"Accept": "text/plain"}
         return self._request(
             "GET", path, params={"format": "text"}, headers=headers, what=f"job {job_id}"
@@ -167,7 +169,7 @@ class Api:
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if last_event_id is not None:
             headers["Last-Event-ID"] = last_event_id
-        path = f"/jobs/{_quoted(job_id)}/log"
+        path = _job_path(job_id, "/log")
         timeout = httpx.Timeout(TIMEOUT.connect, read=read_timeout_s)
         with self._faults():
             with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
@@ -244,6 +246,15 @@ def _is_loopback(server: str) -> bool:
 
 def _quoted(part: str) -> str:
     return urllib.parse.quote(part, safe="")
+
+
+def _job_path(job_id: str, rest: str = "") -> str:
+    if not re.fullmatch(r"[a-z0-9]{1,40}", job_id):
+        raise UnknownName(
+            f"{one_line(job_id, 60)!r} is not a job's id",
+            remedy="`gdn-client status` lists the latest jobs.",
+        )
+    return f"/jobs/{job_id}{rest}"
 
 
 def _decoded(response: httpx.Response) -> Any:

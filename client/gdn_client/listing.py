@@ -145,4 +145,4 @@ def print_plain(table: Table, screen: Screen) -> None:
 
 
 def _dumped(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return json.dumps(value, indent=2)

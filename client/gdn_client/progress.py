@@ -59,12 +59,12 @@ class LineDisplay:
     def _progress(self, suite: str, data: dict[str, Any]) -> None:
         kind = data.get("event")
         if kind in ("planned", "finished"):
+            self._tenths[suite] = 0
             self._screen.say(progress_line(data))
         elif kind == "case":
             done, total = _count(data, "done"), max(_count(data, "total"), 1)
             tenth = done * TENTHS // total
-            passed = data.get("outcome") == "passed"
-            if not passed or tenth > self._tenths.get(suite, 0):
+            if _went_wrong(data) or tenth > self._tenths.get(suite, 0):
                 self._screen.say(progress_line(data))
             self._tenths[suite] = max(tenth, self._tenths.get(suite, 0))
 
@@ -156,7 +156,7 @@ class BarDisplay:
             self._progress.stop_task(task)
 
     def _case(self, task: TaskID, data: dict[str, Any]) -> None:
-        if data.get("outcome") != "passed":
+        if _went_wrong(data):
             self._print(progress_line(data))
         self._progress.update(
             task,
@@ -191,6 +191,10 @@ def progress_line(data: dict[str, Any]) -> str:
             return f"{suite}: {_ending(data)}"
         case _:
             return f"{suite}: {one_line(str(data.get('text') or data.get('event') or ''))}"
+
+
+def _went_wrong(data: dict[str, Any]) -> bool:
+    return data.get("outcome") not in ("passed", "not_run")
 
 
 def _ending(data: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from gdn_client.errors import AmbiguousCommit, CommitUnavailable, GitFailure, No
 from gdn_client.text import one_line
 
 FULL_SHA = re.compile(r"[0-9a-f]{40}")
+HEX = re.compile(r"[0-9a-fA-F]{4,40}")  # what may be a SHA, full or short
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Repository:
         return one_line(self.git("log", "-1", "--format=%s", "--end-of-options", sha), 200)
 
     def _refuse_ambiguous(self, revision: str) -> None:
-        if not re.fullmatch(r"[0-9a-f]{4,39}", revision):
+        if not HEX.fullmatch(revision) or FULL_SHA.fullmatch(revision):
             return
         objects = self.git("rev-parse", f"--disambiguate={revision}").split()
         commits = [sha for sha in objects if self.git("cat-file", "-t", sha) == "commit"]

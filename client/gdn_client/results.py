@@ -104,7 +104,7 @@ def _outcome(result: StoredResult, document: Document) -> Outcome:
 def rendered(result: Result, form: str) -> str:
     """`result` as json, markdown or junit."""
     if form == "json":
-        return json.dumps(result.raw, indent=2, ensure_ascii=False)
+        return json.dumps(result.raw, indent=2)
     if form == "markdown":
         from gdn_client.report import markdown
 

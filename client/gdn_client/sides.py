@@ -58,4 +58,4 @@ def comparisons_json(sections: list[Section]) -> str:
         }
         for section in sections
     ]
-    return json.dumps({"caution": CAUTION, "items": items}, indent=2, ensure_ascii=False)
+    return json.dumps({"caution": CAUTION, "items": items}, indent=2)

@@ -22,7 +22,7 @@ from gdn_client.errors import (
     UnknownName,
 )
 from gdn_client.models import Job, Target
-from gdn_client.repository import Commit, Repository
+from gdn_client.repository import HEX, Commit, Repository
 from gdn_client.screen import Screen
 from gdn_client.snapshot import worktree_snapshot
 from gdn_client.text import counted, listed
@@ -123,13 +123,19 @@ def find_commit(api: Api, revision: str, target: Target, directory: Path) -> Sou
     commit = None if repository is None else repository.resolve(revision)
     if commit is not None:
         return Source(commit, repository)
+    here = "in this repository" if repository is not None else "here (not a git repository)"
+    if not HEX.fullmatch(revision):
+        raise CommitUnavailable(
+            f"{revision!r} names no commit {here}",
+            remedy="Check the spelling, or `git fetch` if someone else made it. "
+            "The server knows commits by SHA only.",
+        )
     try:
         known = api.resolve(target.name, revision)
     except CommitUnavailable as error:
-        here = "in this repository" if repository is not None else "here (not a git repository)"
         raise CommitUnavailable(
             f"{revision!r} names no commit, neither {here} nor on the server",
-            remedy="Check the spelling, or `git fetch` if someone else made it.",
+            remedy="Check the digits, or `git fetch` if someone else made it.",
         ) from error
     return Source(Commit(known.sha, known.subject), None)
 

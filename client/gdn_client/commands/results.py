@@ -147,7 +147,7 @@ def history(
         commits = repository.first_parents(tip.sha, limit)
         entries = log.collect(session.api, commits, name, device)
         if as_json:
-            session.screen.data(json.dumps(log.as_json(entries), indent=2, ensure_ascii=False))
+            session.screen.data(json.dumps(log.as_json(entries), indent=2))
             return ExitCode.PASSED
         for table in log.tables(entries):
             print_plain(table, session.screen)

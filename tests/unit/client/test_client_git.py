@@ -16,11 +16,16 @@ from gdn_client.repository import Repository
 from gdn_client.snapshot import worktree_snapshot
 
 
-def fingerprint(root: Path) -> dict[str, str]:
-    """Every file of the repository, .git included, by its bytes and time of change."""
+def fingerprint(root: Path) -> dict[str, tuple[str, int]]:
+    """Every file of the repository, .git included, by its bytes and time of change.
+
+    Of objects only the bytes: git renews the time of one that it would write again.
+    """
     return {
-        str(path.relative_to(root)): f"{hashlib.sha256(path.read_bytes()).hexdigest()} "
-        f"{path.stat().st_mtime_ns}"
+        str(path.relative_to(root)): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            0 if "objects" in path.parts else path.stat().st_mtime_ns,
+        )
         for path in sorted(root.rglob("*"))
         if path.is_file()
     }

@@ -294,12 +294,21 @@ def bad(client: Client, capsys: pytest.CaptureFixture[str], *arguments: str) -> 
     return code, said.err
 
 
-def test_unknown_commit(
+def test_unknown_branch(
     client: Client, in_repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, said = bad(client, capsys, "--commit", "no-such-branch")
     assert code == 6
-    assert "'no-such-branch' names no commit, neither in this repository nor on the server" in said
+    assert "'no-such-branch' names no commit in this repository" in said
+    assert "git fetch" in said
+
+
+def test_unknown_commit(
+    client: Client, in_repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = bad(client, capsys, "--commit", "beef" * 10)
+    assert code == 6
+    assert "names no commit, neither in this repository nor on the server" in said
 
 
 def test_a_commit_only_the_server_has(
