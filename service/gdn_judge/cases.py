@@ -205,7 +205,7 @@ def _predicate(scope: Scope) -> Iterator[Planned]:
 
 def determinism(scope: Scope) -> list[Planned]:
     heads = scope.main_heads
-    sizes = scope.sizes((1, 3), (1, 3, 5), (1, 8, 64, 129))
+    sizes = scope.sizes((1, 2), (1, 3, 5), (1, 8, 64, 129))
     if scope.batches is None and not scope.on_cpu and not scope.quick:
         sizes = [1, 2, 8, 32, 33, 64, 96, 128, 129, 256]
     cases = []

@@ -17,23 +17,12 @@ from gdn_judge.cases import Planned
 from gdn_judge.contract import Heads
 from gdn_judge.document import Check
 from gdn_judge.execution import PredicateAnswer
+from gdn_judge.judged import Judged
 from gdn_judge.numerics import Rounding
 from gdn_judge.operands import CallOptions, CallResult, Operands
 from gdn_judge.session import Damage, Session
 
 _POISONS = (0xFF, 0x42)  # NaN in every dtype, and a finite number that could pass as data
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What a case found: its checks and the kernels that ran."""
-
-    checks: list[Check]
-    kernels: list[str]
-
-    @property
-    def passed(self) -> bool:
-        return all(check.passed for check in self.checks)
 
 
 @dataclass
@@ -47,7 +36,7 @@ class _Track:
 def judge(planned: Planned, session: Session) -> Judged:
     """Run one planned case. Raises CandidateError and OutOfTime."""
     if planned.kind == "predicate":
-        return Judged(_predicate(planned, session), [])
+        return Judged(_predicate(planned, session))
     return steps(planned, session)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from gdn_judge import correctness, generate
 from gdn_judge.cases import Planned
 from gdn_judge.contract import POOLS, RESULTS
-from gdn_judge.correctness import Judged
 from gdn_judge.document import Check
+from gdn_judge.judged import Judged
 from gdn_judge.operands import CallOptions, CallResult, Operands
 from gdn_judge.session import Session
 
@@ -89,8 +89,7 @@ def _invariance(planned: Planned, session: Session) -> Judged:
         [
             _measured("rows_changed_by_permutation", int(changed)),
             _measured("row_changed_when_alone", single),
-        ],
-        [],
+        ]
     )
 
 

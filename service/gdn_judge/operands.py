@@ -40,6 +40,7 @@ class CallOptions:
     fp8: bool = False
     pad_slot_id: int = PAD_SLOT
     poison: int = 0xFF  # byte that fills fresh output memory; 0xFF is NaN in every dtype here
+    chain: bool = False  # call the target's unfused op instead, where it has one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,8 @@ class CallResult:
     array of `results` is None where its form is not what can be carried.
     `after` holds all ten operands as they stood after the call, guards included.
     `kernels` are the launches in order, as far as the executor can see them.
+    `counters` are exact counts of an executor that can count, such as the emulator:
+    read_bytes and written_bytes of global memory, instructions.
     """
 
     form_error: str = ""  # not a tuple of three, or an unusable tensor
@@ -123,7 +126,7 @@ class CallResult:
     after: Mapping[str, Array] = field(default_factory=dict)
     kernels: tuple[KernelRun, ...] = ()
     notes: tuple[str, ...] = ()
-    counters: Mapping[str, int] = field(default_factory=dict)  # e.g. exact bytes, emulator only
+    counters: Mapping[str, int] = field(default_factory=dict)  # read_bytes, written_bytes, ...
     seconds: float | None = None  # the candidate's own clock round the op: a claim
 
 

@@ -60,6 +60,7 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         target=options.target_name or root.name,
         import_path=options.import_path,
         commit=options.commit,
+        device_index=options.device_index,
         environment=environment(),
         notes=[*([_INTERPRETER_NOTE] if interpreted else []), *notes],
     )

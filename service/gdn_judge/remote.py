@@ -128,6 +128,7 @@ def request(do: str, operands: Operands, options: CallOptions) -> dict[str, Any]
         "fp8": options.fp8,
         "pad_slot_id": options.pad_slot_id,
         "poison": options.poison,
+        "chain": options.chain,
         "result_bytes": [_product(shape) * 2 for shape in shapes.values()],
     }
 

@@ -7,13 +7,22 @@ whatever happens.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gdn_judge import JUDGE_VERSION, cases, correctness, determinism
+from gdn_judge import (
+    JUDGE_VERSION,
+    cases,
+    correctness,
+    determinism,
+    roofline,
+    telemetry,
+    yardsticks,
+)
 from gdn_judge.cases import Planned, Scope
 from gdn_judge.document import (
     Case,
@@ -28,10 +37,12 @@ from gdn_judge.document import (
     Verdict,
 )
 from gdn_judge.errors import CandidateError, CandidateRefused, HostError, Terminated
+from gdn_judge.judged import Judged
 from gdn_judge.numerics import Rounding
 from gdn_judge.session import OutOfTime, Session
 
 _REASON_LIMIT = 1000
+_DRIFT = 0.02  # of the ceiling between the start and the end of a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +54,14 @@ class Request:
     target: str
     import_path: str
     commit: str | None = None
+    device_index: int = 0
     environment: dict[str, Scalar] = field(default_factory=dict)
     notes: Sequence[str] = ()
+
+    @property
+    def torch_device(self) -> str | None:
+        """What torch calls the device, or None where there is none with event timers."""
+        return None if self.scope.on_cpu else f"cuda:{self.device_index}"
 
 
 class Events:
@@ -104,24 +121,66 @@ def plan_of(suite: Suite, scope: Scope) -> list[Planned]:
     plans: dict[Suite, Callable[[Scope], list[Planned]]] = {
         Suite.CORRECTNESS: cases.correctness,
         Suite.DETERMINISM: cases.determinism,
+        Suite.ROOFLINE: cases.roofline,
     }
     return plans[suite](scope)
 
 
 def _all_cases(request: Request, session: Session, progress: _Progress, events: Events) -> None:
-    judge = {Suite.CORRECTNESS: correctness.judge, Suite.DETERMINISM: determinism.judge}
+    if request.suite is Suite.ROOFLINE:
+        with _yardsticks(request, session, progress, events) as setting:
+            _each(
+                lambda planned, session: roofline.judge(planned, session, setting),
+                session,
+                progress,
+                events,
+            )
+    else:
+        judges = {Suite.CORRECTNESS: correctness.judge, Suite.DETERMINISM: determinism.judge}
+        _each(judges[request.suite], session, progress, events)
+
+
+def _each(
+    judge: Callable[[Planned, Session], Judged],
+    session: Session,
+    progress: _Progress,
+    events: Events,
+) -> None:
     for planned in progress.plan:
         if session.left() == 0:
             raise OutOfTime("the run's deadline passed")
-        case = _one_case(planned, session, judge[request.suite])
+        case = _one_case(planned, session, judge)
         progress.done.append(case)
         events.case(case, len(progress.done), len(progress.plan))
 
 
+@contextlib.contextmanager
+def _yardsticks(
+    request: Request, session: Session, progress: _Progress, events: Events
+) -> Iterator[roofline.Setting]:
+    """Ceilings measured before the candidate starts and after it has ended."""
+    device = request.torch_device
+    if device is None:
+        yield roofline.Setting()
+        return
+    events.log(f"measuring the ceilings of {device}")
+    before = yardsticks.measure(device)
+    probe = telemetry.probe(request.scope.device, request.device_index)
+    session.facts |= {**before.facts, **probe.facts()}
+    progress.ceilings += before.measurements("before")
+    yield roofline.Setting(yardsticks=before, probe=probe)
+    session.drop()
+    after = yardsticks.measure(device)
+    progress.ceilings += after.measurements("after")
+    drift = after.rmw_bytes_per_s / before.rmw_bytes_per_s - 1
+    if abs(drift) > _DRIFT:
+        session.notes.append(
+            f"the read-modify-write ceiling moved by {100 * drift:+.1f} % during the run"
+        )
+
+
 def _one_case(
-    planned: Planned,
-    session: Session,
-    judge: Callable[[Planned, Session], correctness.Judged],
+    planned: Planned, session: Session, judge: Callable[[Planned, Session], Judged]
 ) -> Case:
     begin = time.monotonic()
     try:
@@ -131,9 +190,11 @@ def _one_case(
     return Case(
         id=planned.id,
         params=planned.params(),
-        outcome=Outcome.PASSED if judged.passed else Outcome.FAILED,
+        outcome=judged.outcome,
         reason=_first_failure(judged.checks),
         checks=judged.checks,
+        measurements=judged.measurements,
+        ratios=judged.ratios,
         kernels=judged.kernels,
         seconds=time.monotonic() - begin,
     )

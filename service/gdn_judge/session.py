@@ -75,7 +75,7 @@ class Session:
     def call(self, operands: Operands, options: CallOptions) -> CallResult:
         executor = self.executor()
         limit = self.limit(operands)
-        result = self._guarded(lambda: executor.call(operands, options, deadline_s=limit))
+        result = self.guarded(lambda: executor.call(operands, options, deadline_s=limit))
         for kernel in result.kernels:
             self.kernels.setdefault((kernel.name, kernel.digest), kernel)
         return result
@@ -85,11 +85,12 @@ class Session:
     ) -> PredicateAnswer:
         executor = self.executor()
         limit = self.limit(operands)
-        return self._guarded(
+        return self.guarded(
             lambda: executor.predicate(operands, options, damages, deadline_s=limit)
         )
 
-    def _guarded(self, ask: Callable[[], T]) -> T:
+    def guarded(self, ask: Callable[[], T]) -> T:
+        """Do `ask`; drop the candidate after an error that it cannot go on from."""
         try:
             return ask()
         except CandidateError as error:

@@ -69,19 +69,19 @@ class Agent:
         self.config = config
         self.device = str(config["device"])
         self.recorder, self.poison = launches.Recorder(), staging.Poison()
-        self.op: Callable[..., Any] | None = None
+        self.ops: list[Callable[..., Any]] = []  # the op, and the unfused one if there is one
         self.supported: Callable[..., Any] | None = None
         self.bench: timing.Bench | None = None
 
     def start(self) -> Message:
-        paths = [self.config["import_path"], *filter(None, [self.config["chain"]])]
+        paths = [str(path) for path in (self.config["import_path"], self.config["chain"]) if path]
         if self.device != "cpu":
             torch.cuda.set_device(self.device)
             torch.zeros(1, device=self.device)
         self.recorder.install(interpret=self.device == "cpu")
         self.poison.install()
         importing.prepare(paths, self.config["python_path"])
-        self.op = importing.load(paths[0], self.config["root"])
+        self.ops = [importing.load(path, self.config["root"]) for path in paths]
         self.supported = importing.predicate(paths[0])
         return {
             "has_predicate": self.supported is not None,
@@ -117,8 +117,8 @@ class Agent:
         }
 
     def _run(self, values: Mapping[str, Any], message: Message) -> Any:
-        assert self.op is not None
-        results = self.op(
+        op = self.ops[1 if message["chain"] else 0]
+        results = op(
             *(values[name] for name in OPERANDS),
             scale=message["scale"],
             norm_eps=message["norm_eps"],
@@ -193,9 +193,7 @@ class Agent:
     def timed(self, message: Message, fds: list[int]) -> Message:
         if message["do"] == "bench":
             self.bench = None
-            ops = {"fused": self.op}
-            if self.config["chain"]:
-                ops["chain"] = importing.load(self.config["chain"], self.config["root"])
+            ops = dict(zip(("fused", "chain"), self.ops, strict=False))
             self.bench = timing.Bench(self.device, ops, self._quant(message))
         assert self.bench is not None
         return self.bench.handle(message, fds)

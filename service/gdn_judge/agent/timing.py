@@ -65,7 +65,7 @@ class Bench:
     """State of the timed windows of one case."""
 
     def __init__(
-        self, device: str, ops: Mapping[str, Callable[..., Any] | None], quant: torch.dtype | None
+        self, device: str, ops: Mapping[str, Callable[..., Any]], quant: torch.dtype | None
     ) -> None:
         self.device, self.ops, self.quant = device, ops, quant
         self.arms: dict[str, Arm] = {}
@@ -97,7 +97,6 @@ class Bench:
         }
         calls = self._calls(tensors, message["calls"])
         for name, op in self.ops.items():
-            assert op is not None
             arm = Arm(op, self._pools(), calls, keywords)
             arm.capture()
             self.arms[name] = arm

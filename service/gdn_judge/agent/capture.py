@@ -1,0 +1,452 @@
+"""Record what an op would launch on a gfx950, on a machine without one.
+
+A stand-in Triton driver compiles for gfx950 and takes each launch instead of a
+device: kernel, grid, and where each argument points. CPU tensors stand in for
+device tensors. Between launches only what leaves device data alone can be
+followed: views, allocations, and fills; any other torch operator on device data
+is refused by name.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ARCH = "gfx950"
+LDS_BYTES = 160 * 1024
+_CONTENTS_LIMIT = 1 << 20
+_SCALARS = {
+    "i1": "<?",
+    "i8": "<b",
+    "u8": "<B",
+    "i16": "<h",
+    "u16": "<H",
+    "i32": "<i",
+    "u32": "<I",
+    "i64": "<q",
+    "u64": "<Q",
+    "fp16": "<e",
+    "fp32": "<f",
+    "f32": "<f",
+    "fp64": "<d",
+}
+_FILLS = ("aten.fill_", "aten.zero_")
+_BLANKS = ("aten.empty", "aten.new_empty", "aten.empty_like")
+
+
+class CannotCapture(RuntimeError):
+    """The op does something that a capture cannot follow; the message says what."""
+
+
+class Capture:
+    """The stand-in device of one process."""
+
+    def __init__(self) -> None:
+        self._sent: set[str] = set()
+        self._kept: dict[int, tuple[StorageWeakRef, int]] = {}  # address -> (alive, id)
+        self._number = 0
+        self._recording: Recording | None = None
+
+    def install(self) -> None:
+        """Make Triton compile for gfx950 and hand its launches to this object."""
+        import triton
+
+        triton.runtime.driver.set_active(_driver(self))
+
+    def record(
+        self, run: Callable[[], Any], operands: Mapping[str, torch.Tensor]
+    ) -> dict[str, Any]:
+        """Call `run`, which returns what the op returns, and describe its launches."""
+        self._recording = recording = Recording(self, operands)
+        try:
+            with _Watch(recording):
+                results = run()
+            reply = recording.reply(results)
+        finally:
+            self._recording = None
+        self._forget(recording)
+        return reply
+
+    def launch(self, launcher: _Launcher, grid: tuple[int, int, int], args: tuple[Any, ...]) -> None:
+        if self._recording is None:
+            raise CannotCapture("a kernel was launched outside a captured call")
+        self._recording.launch(launcher, grid, args)
+
+    def known(self, storage: torch.UntypedStorage) -> int | None:
+        """The id of a storage that outlived an earlier call."""
+        entry = self._kept.get(storage.data_ptr())
+        return entry[1] if entry is not None and not entry[0].expired() else None
+
+    def next_id(self) -> int:
+        self._number += 1
+        return self._number
+
+    def first_time(self, digest: str) -> bool:
+        fresh = digest not in self._sent
+        self._sent.add(digest)
+        return fresh
+
+    def _forget(self, recording: Recording) -> None:
+        """Keep ids of storages that the op still holds; the others' addresses may come again."""
+        held = recording.release()
+        self._kept = {
+            address: (ref, number)
+            for address, (ref, number) in {**self._kept, **held}.items()
+            if not ref.expired()
+        }
+
+
+class Recording:
+    """The events of one call, in order."""
+
+    def __init__(self, capture: Capture, operands: Mapping[str, torch.Tensor]) -> None:
+        self.capture = capture
+        self.storages: dict[int, dict[str, Any]] = {}  # address -> description
+        self._alive: dict[int, torch.UntypedStorage] = {}
+        self.blank: set[int] = set()
+        self.device: set[int] = set()  # addresses whose bytes only the device knows
+        self.events: list[dict[str, Any]] = []
+        self.codes: dict[str, dict[str, Any]] = {}
+        self.operands = {name: self._operand(name, t) for name, t in operands.items()}
+
+    def _operand(self, name: str, tensor: torch.Tensor) -> dict[str, Any]:
+        storage = self._storage(tensor, init="operand")
+        self.device.add(storage["address"])
+        return _view(tensor, storage["id"])
+
+    def _storage(self, tensor: torch.Tensor, init: Any = None) -> dict[str, Any]:
+        storage = tensor.untyped_storage()
+        address = storage.data_ptr()
+        if address in self.storages:
+            return self.storages[address]
+        known = self.capture.known(storage)
+        self._alive[address] = storage
+        entry = {
+            "id": known or self.capture.next_id(),
+            "address": address,
+            "bytes": storage.nbytes(),
+            "init": "kept" if known else init or self._contents(address, storage),
+        }
+        self.storages[address] = entry
+        return entry
+
+    def _contents(self, address: int, storage: torch.UntypedStorage) -> Any:
+        if address in self.blank:
+            return "blank"
+        return _packed(bytes(storage.tolist()) if storage.nbytes() < 64 else _raw(storage))
+
+    def launch(self, launcher: _Launcher, grid: tuple[int, int, int], args: tuple[Any, ...]) -> None:
+        arguments = []
+        touched = []
+        for kind, value in zip(launcher.signature, args, strict=True):
+            if kind == "constexpr":
+                continue
+            if kind.startswith("*") or kind == "nvTmaDesc":
+                pointer, address = self._pointer(value)
+                arguments.append(pointer)
+                touched.append(address)
+            elif kind in _SCALARS:
+                arguments.append({"bytes": struct.pack(_SCALARS[kind], value).hex()})
+            elif kind == "bf16":
+                arguments.append({"bytes": struct.pack("<f", value)[2:].hex()})
+            else:
+                raise CannotCapture(f"an argument of type {kind!r} of {launcher.name}")
+        self.device.update(a for a in touched if a is not None)
+        code = launcher.code(self.capture, self.codes)
+        self.events.append(
+            {"launch": code, "grid": [int(n) for n in grid], "arguments": arguments}
+        )
+
+    def _pointer(self, value: Any) -> tuple[Any, int | None]:
+        if value is None:
+            return None, None
+        if isinstance(value, torch.Tensor):
+            if not value.numel() and not value.untyped_storage().nbytes():
+                return None, None
+            storage = self._storage(value)
+            return self._at(storage, value.data_ptr())
+        if isinstance(value, int):
+            for address, storage in self.storages.items():
+                if address <= value < address + max(1, storage["bytes"]):
+                    return self._at(storage, value)
+            raise CannotCapture(f"the address {value:#x} is of no tensor that this call used")
+        if hasattr(value, "data_ptr"):
+            return self._pointer(int(value.data_ptr()))
+        raise CannotCapture(f"a pointer argument of type {type(value).__name__}")
+
+    @staticmethod
+    def _at(storage: dict[str, Any], pointer: int) -> tuple[Any, int]:
+        offset = pointer - storage["address"]
+        return {"storage": storage["id"], "offset": offset}, storage["address"]
+
+    # torch operators between launches
+
+    def operator(self, name: str, args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+        """A torch operator ran: `result` is what it gave."""
+        for tensor in _tensors(result):
+            address = tensor.untyped_storage().data_ptr()
+            inputs = [t.untyped_storage().data_ptr() for t in _tensors((args, kwargs))]
+            if address in inputs:
+                continue
+            self._alive.setdefault(address, tensor.untyped_storage())
+            if name.startswith(_BLANKS):
+                self.blank.add(address)
+
+    def before(self, name: str, args: tuple[Any, ...], kwargs: Any, func: Any) -> None:
+        """Refuse an operator that reads or changes device data in a way that is not followed."""
+        inputs = list(_tensors((args, kwargs)))
+        touched = [t for t in inputs if t.untyped_storage().data_ptr() in self.device]
+        for tensor in inputs:
+            if func._schema.is_mutable and tensor is inputs[0]:
+                self.blank.discard(tensor.untyped_storage().data_ptr())
+        if not touched or name.startswith(_BLANKS) or _is_view(func):
+            return
+        if name.startswith(_FILLS) and inputs[0].is_contiguous():
+            self._fill(inputs[0], args)
+            return
+        raise CannotCapture(f"the torch operator {name} on device data")
+
+    def _fill(self, tensor: torch.Tensor, args: tuple[Any, ...]) -> None:
+        value = args[1] if len(args) > 1 else 0
+        if isinstance(value, torch.Tensor):
+            raise CannotCapture("a fill with a value from a tensor")
+        one = torch.tensor([value]).to(tensor.dtype).view(torch.uint8)
+        storage = self._storage(tensor)
+        self.events.append(
+            {
+                "fill": storage["id"],
+                "offset": tensor.data_ptr() - storage["address"],
+                "count": tensor.numel(),
+                "pattern": bytes(one.tolist()).hex(),
+            }
+        )
+
+    # the end
+
+    def reply(self, results: Any) -> dict[str, Any]:
+        given = {}
+        error = ""
+        if not isinstance(results, tuple) or len(results) != 3:
+            error = f"should return a tuple of three, returned a {type(results).__name__}"
+        else:
+            for name, tensor in zip(("out", "quantized", "scales"), results, strict=True):
+                if tensor is not None and not isinstance(tensor, torch.Tensor):
+                    error = f"{name} should be a tensor, got {type(tensor).__name__}"
+                    break
+                given[name] = self._result(tensor)
+        return {
+            "form_error": error,
+            "results": given,
+            "operands": self.operands,
+            "events": self.events,
+            "codes": self.codes,
+            "storages": [
+                {key: entry[key] for key in ("id", "bytes", "init")}
+                for entry in self.storages.values()
+            ],
+        }
+
+    def _result(self, tensor: torch.Tensor | None) -> Any:
+        if tensor is None:
+            return None
+        return _view(tensor, self._storage(tensor)["id"] if tensor.numel() else 0)
+
+    def release(self) -> dict[int, tuple[StorageWeakRef, int]]:
+        """Let go of the storages; those that live on keep their ids."""
+        refs = {
+            address: (StorageWeakRef(self._alive[address]), entry["id"])
+            for address, entry in self.storages.items()
+            if entry["init"] != "operand"
+        }
+        self._alive.clear()
+        return refs
+
+
+class _Watch(TorchDispatchMode):
+    """Shows every torch operator of a call to its recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self.recording = recording
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = str(func)
+        self.recording.before(name, args, kwargs or {}, func)
+        result = func(*args, **(kwargs or {}))
+        self.recording.operator(name, args, kwargs or {}, result)
+        return result
+
+
+def _is_view(func: Any) -> bool:
+    """Whether the operator only makes another view of its input."""
+    if func.is_view:
+        return True
+    name = str(func)
+    return name.startswith(("aten._unsafe_view", "aten._reshape_alias", "aten.lift_fresh"))
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    leaves = torch.utils._pytree.tree_leaves(tree)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _view(tensor: torch.Tensor, storage: int) -> dict[str, Any]:
+    base = tensor.untyped_storage().data_ptr() if tensor.numel() else 0
+    return {
+        "storage": storage,
+        "offset": tensor.data_ptr() - base if tensor.numel() else 0,
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "strides": list(tensor.stride()),
+    }
+
+
+def _raw(storage: torch.UntypedStorage) -> bytes:
+    view: Any = torch.tensor([], dtype=torch.uint8).set_(storage).numpy()
+    return bytes(view.tobytes())
+
+
+def _packed(data: bytes) -> Any:
+    """Contents as one repeated byte, or as base64 within the limit."""
+    if data == data[:1] * len(data):
+        return {"fill": data[0] if data else 0}
+    if len(data) > _CONTENTS_LIMIT:
+        raise CannotCapture(f"{len(data)} bytes of prepared memory, over {_CONTENTS_LIMIT}")
+    return {"base64": base64.b64encode(data).decode()}
+
+
+class _Launcher:
+    """What Triton calls to launch one compiled kernel."""
+
+    def __init__(self, capture: Capture, source: Any, metadata: Any) -> None:
+        self.capture, self.metadata = capture, metadata
+        self.name = str(metadata.name)
+        self.signature = [str(kind) for kind in source.signature.values()]
+        self.binary: bytes | None = None
+        self.assembly = ""
+
+    def __call__(
+        self,
+        x: int,
+        y: int,
+        z: int,
+        stream: Any,
+        function: Any,
+        packed: Any,
+        launch_metadata: Any,
+        enter: Any,
+        leave: Any,
+        *args: Any,
+    ) -> None:
+        if self.metadata.launch_cooperative_grid:
+            raise CannotCapture("a cooperative grid")
+        if self.metadata.global_scratch_size or self.metadata.profile_scratch_size:
+            raise CannotCapture("scratch memory that the launcher allocates")
+        self.capture.launch(self, (x, y, z), args)
+
+    def code(self, capture: Capture, codes: dict[str, dict[str, Any]]) -> str:
+        """The key of this code object; its text travels once."""
+        text = self.assembly
+        key = hashlib.sha256(text.encode()).hexdigest()
+        if capture.first_time(key):
+            codes[key] = {
+                "name": self.name,
+                "assembly": text,
+                "warps": int(self.metadata.num_warps),
+                "shared": int(self.metadata.shared),
+            }
+        return key
+
+
+def _driver(capture: Capture) -> Any:
+    """A Triton driver for a gfx950 that only records."""
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.driver import DriverBase
+
+    class Utils:
+        """The device's loader."""
+
+        def __init__(self) -> None:
+            self.modules = 0
+
+        def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> Any:
+            self.modules += 1
+            return self.modules, self.modules, 0, 0, 1024
+
+        def unload_module(self, module: Any) -> None: ...
+
+        def get_device_properties(self, device: int) -> dict[str, Any]:
+            return {
+                "max_shared_mem": LDS_BYTES,
+                "multiprocessor_count": 256,
+                "arch": ARCH,
+                "warpSize": 64,
+                "max_num_regs": 512,
+                "cooperativeLaunch": True,
+            }
+
+    class Gfx950(DriverBase):
+        """Stands in for a HIP driver."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.utils = Utils()
+
+        def launcher_cls(self, source: Any, metadata: Any) -> _Launcher:
+            return _Launcher(capture, source, metadata)
+
+        @classmethod
+        def is_active(cls) -> bool:
+            return True
+
+        def get_current_target(self) -> Any:
+            return GPUTarget("hip", ARCH, 64)
+
+        def get_current_device(self) -> int:
+            return 0
+
+        def set_current_device(self, device: int) -> None: ...
+
+        def get_current_stream(self, device: int) -> int:
+            return 0
+
+        def get_device_capability(self, *_: Any) -> tuple[int, int]:
+            return 9, 5
+
+        def get_active_torch_device(self) -> torch.device:
+            return torch.device("cpu")
+
+        def get_device_interface(self) -> Any:
+            return torch.cpu
+
+        def map_python_to_cpp_type(self, ty: str) -> str:
+            return ty
+
+        def get_benchmarker(self) -> Any:
+            raise CannotCapture("autotuning by timing: there is no clock on this device")
+
+    _attach_assembly()
+    return Gfx950()
+
+
+def _attach_assembly() -> None:
+    """Give each launcher the assembly of its kernel when its handles are made."""
+    from triton.compiler.compiler import CompiledKernel
+
+    original = CompiledKernel._init_handles
+
+    def init_handles(kernel: Any) -> None:
+        original(kernel)
+        if isinstance(kernel._run, _Launcher) and not kernel._run.assembly:
+            kernel._run.assembly = kernel.asm["amdgcn"]
+
+    CompiledKernel._init_handles = init_handles

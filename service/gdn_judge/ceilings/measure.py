@@ -1,0 +1,104 @@
+"""Read-modify-write and copy bandwidth, the cost of an empty launch, device facts.
+
+Bandwidths are over buffers many times the last-level cache. An empty launch is
+timed inside a graph, as the op's launches are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+_BYTES = 2 << 30
+_SAMPLES = 30
+_LAUNCHES = 500
+_SLEEP_CYCLES = 400_000
+_BLOCKS = ((1024, 4), (4096, 4), (8192, 8), (16384, 16))  # elements per program, warps
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def read_modify_write(pool, factor, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(pool + at, tl.load(pool + at) * factor)
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def nothing(pool):  # type: ignore[no-untyped-def]
+    pass
+
+
+def main(device: str) -> None:
+    torch.cuda.set_device(device)
+    json.dump(measure(device), sys.stdout)
+
+
+def measure(device: str) -> dict[str, Any]:
+    """{"facts": {...}, "rmw": [us...], "copy": [us...], "launch": [us...], "bytes": n}."""
+    elements = _BYTES // 4
+    source = torch.zeros(elements, device=device)
+    target = torch.zeros(elements, device=device)
+    configs = {f"{block}x{warps}": _rmw(source, block, warps) for block, warps in _BLOCKS}
+    tuned = {name: _times(call, 5) for name, call in configs.items()}
+    best = min(tuned, key=lambda name: sorted(tuned[name])[len(tuned[name]) // 2])
+    return {
+        "facts": facts(device),
+        "bytes": 2 * _BYTES,
+        "rmw_config": best,
+        "rmw": _times(configs[best], _SAMPLES),
+        "copy": _times(lambda: target.copy_(source), _SAMPLES),
+        "launch": _launch(source),
+    }
+
+
+def facts(device: str) -> dict[str, Any]:
+    properties: Any = torch.cuda.get_device_properties(device)
+    return {
+        "device": properties.name,
+        "device.arch": getattr(properties, "gcnArchName", "")
+        or f"sm{properties.major}{properties.minor}",
+        "device.memory": properties.total_memory,
+        "device.l2": getattr(properties, "L2_cache_size", 0),
+        "device.multiprocessors": properties.multi_processor_count,
+        "device.runtime": torch.version.hip or torch.version.cuda,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+    }
+
+
+def _rmw(pool: torch.Tensor, block: int, warps: int) -> Callable[[], Any]:
+    grid = (pool.numel() // block,)
+    return lambda: read_modify_write[grid](pool, 1.0, BLOCK=block, num_warps=warps)
+
+
+def _times(call: Callable[[], Any], count: int) -> list[float]:
+    """us of each call, by events, with the queue full before the first event."""
+    cuda: Any = torch.cuda
+    for _ in range(3):
+        call()
+    pairs = []
+    for _ in range(count):
+        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+        cuda._sleep(_SLEEP_CYCLES)
+        begin.record()
+        call()
+        end.record()
+        pairs.append((begin, end))
+    cuda.synchronize()
+    return [begin.elapsed_time(end) * 1e3 for begin, end in pairs]
+
+
+def _launch(pool: torch.Tensor) -> list[float]:
+    """us of one empty launch inside a graph of many."""
+    nothing[(1,)](pool)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(_LAUNCHES):
+            nothing[(1,)](pool)
+    return [us / _LAUNCHES for us in _times(graph.replay, _SAMPLES)]

@@ -1,0 +1,80 @@
+"""Run the trusted process that measures a device's ceilings, and read what it found."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gdn_judge import settings
+from gdn_judge.document import Measurement, MeasurementKind, Scalar
+from gdn_judge.errors import HostError
+from gdn_judge.samples import measurement
+
+FOLDER = Path(__file__).parent / "ceilings"
+_PATIENCE_S = 180.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yardsticks:
+    """Ceilings of one device at one moment; times in us, `bytes` moved by rmw and copy."""
+
+    rmw: list[float]
+    copy: list[float]
+    launch: list[float]
+    bytes: int
+    facts: dict[str, Scalar]
+
+    @property
+    def rmw_bytes_per_s(self) -> float:
+        return self.bytes / (statistics.median(self.rmw) * 1e-6)
+
+    @property
+    def launch_us(self) -> float:
+        return statistics.median(self.launch)
+
+    def measurements(self, when: str) -> list[Measurement]:
+        """For the document: `when` says "before" or "after" the candidate's windows."""
+        return [
+            measurement(f"{name} {when}", MeasurementKind.GPU_TIME, times, bytes_moved=moved)
+            for name, times, moved in (
+                ("rmw_ceiling", self.rmw, self.bytes),
+                ("copy_ceiling", self.copy, self.bytes),
+                ("launch_floor", self.launch, None),
+            )
+        ]
+
+
+def measure(device: str) -> Yardsticks:
+    """Measure on `device` ("cuda:0"). Raises HostError where it cannot be used."""
+    with tempfile.TemporaryDirectory(prefix="gdn-judge-") as work:
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-I", str(FOLDER), device],
+                capture_output=True,
+                text=True,
+                timeout=_PATIENCE_S,
+                env=dict(settings.candidate_environment(work, interpret=False)),
+                cwd=work,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise HostError(f"cannot measure {device}: {error}") from error
+    if ended.returncode:
+        last = ended.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise HostError(f"cannot measure {device}: {last[0]}")
+    return _read(json.loads(ended.stdout))
+
+
+def _read(found: dict[str, Any]) -> Yardsticks:
+    return Yardsticks(
+        rmw=found["rmw"],
+        copy=found["copy"],
+        launch=found["launch"],
+        bytes=found["bytes"],
+        facts={**found["facts"], "rmw_config": found["rmw_config"]},
+    )
