@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from typing import Any
 
 import httpx
 import psycopg
+import uvicorn
+from fastapi import FastAPI
 
 from gdn_service import application
 from gdn_service.auth import Scope, create_token
@@ -86,11 +89,11 @@ def postgres_missing() -> str:
 
 
 @contextmanager
-def postgres_database() -> Iterator[str]:
-    """A database of our own; dropped at the end."""
+def postgres_database(template: str = "template1") -> Iterator[str]:
+    """A database of our own, a copy of `template`; dropped at the end."""
     name = f"gdn_test_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(POSTGRES, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     try:
         yield f"{POSTGRES}/{name}"
     finally:
@@ -210,6 +213,24 @@ class Bench:
         while not test():
             assert time.monotonic() < deadline, f"waited in vain until {what}\n{self.log()}"
             time.sleep(0.05)
+
+
+@contextmanager
+def running(app: FastAPI) -> Iterator[str]:
+    """The app behind a real server in a thread; gives its base URL."""
+    port = free_port()
+    config = uvicorn.Config(app, port=port, log_level="critical", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def service_environment(settings: Settings) -> dict[str, str]:

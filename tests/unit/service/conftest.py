@@ -1,3 +1,3 @@
-from support.service_fixtures import database_url, repo, store
+from support.service_fixtures import database_url, postgres_template, repo, store
 
-__all__ = ["database_url", "repo", "store"]
+__all__ = ["database_url", "postgres_template", "repo", "store"]

@@ -55,7 +55,7 @@ def test_missing_prerequisites_are_named(desk: Desk) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"# v2 git bundle\nnonsense"])
 def test_what_is_no_bundle_is_refused(desk: Desk, content: bytes) -> None:
-    with pytest.raises(BundleInvalid, match="not a git bundle|damaged"):
+    with pytest.raises(BundleInvalid, match=r"not a git bundle|damaged"):
         import_bundle(desk.git, desk.mirror, "b1", content)
 
 

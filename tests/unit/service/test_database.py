@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -10,6 +11,7 @@ from sqlalchemy import text
 from gdn_service.store.database import MIGRATIONS
 from gdn_service.store.models import Base
 from gdn_service.store.store import Store
+from support.service_bench import postgres_database, postgres_missing
 
 
 def test_migrations_and_models_agree(store: Store) -> None:
@@ -18,8 +20,7 @@ def test_migrations_and_models_agree(store: Store) -> None:
     assert difference == []
 
 
-def test_migrating_twice_at_once_is_harmless(database_url: str) -> None:
-    url = database_url.replace("postgresql://", "postgresql+psycopg://")
+def _migrate_at_once(url: str) -> None:
     stores = [Store(url) for _ in range(3)]
     threads = [threading.Thread(target=store.migrate) for store in stores]
     for thread in threads:
@@ -31,10 +32,27 @@ def test_migrating_twice_at_once_is_harmless(database_url: str) -> None:
         store.close()
 
 
-def test_a_failed_write_leaves_nothing(store: Store) -> None:
-    with pytest.raises(ZeroDivisionError), store.write() as tx:
+def test_migrating_at_once_is_harmless_on_sqlite(tmp_path: Path) -> None:
+    _migrate_at_once(f"sqlite:///{tmp_path}/gdn.sqlite")
+
+
+@pytest.mark.postgres
+def test_migrating_at_once_is_harmless_on_postgresql() -> None:
+    if reason := postgres_missing():
+        pytest.skip(reason)
+    with postgres_database() as url:
+        _migrate_at_once(url.replace("postgresql://", "postgresql+psycopg://"))
+
+
+def _write_and_fail(store: Store) -> None:
+    with store.write() as tx:
         tx.session.execute(text("INSERT INTO environments (id, facts) VALUES ('e', '{}')"))
         raise ZeroDivisionError
+
+
+def test_a_failed_write_leaves_nothing(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError):
+        _write_and_fail(store)
     with store.read() as tx:
         assert tx.results.environment("e") is None
 

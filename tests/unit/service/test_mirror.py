@@ -37,9 +37,9 @@ def test_a_commit_pushed_later_is_fetched(mirror: Mirror, repo: Repo) -> None:
 
 
 def test_an_unknown_commit_is_named(mirror: Mirror) -> None:
-    with pytest.raises(UnknownCommit, match="commit f{40} is not in .*; push it, or send it"):
+    with pytest.raises(UnknownCommit, match=r"commit f{40} is not in .*; push it, or send it"):
         mirror.resolve("f" * 40)
-    with pytest.raises(UnknownCommit, match="no commit of .* begins with ffffff"):
+    with pytest.raises(UnknownCommit, match=r"no commit of .* begins with ffffff"):
         mirror.resolve("ffffff")
 
 
@@ -81,7 +81,7 @@ def test_an_object_that_is_no_commit_does_not_resolve(mirror: Mirror, repo: Repo
 
 def test_an_unreachable_repository_says_so(git: Git, tmp_path: Path) -> None:
     mirror = Mirror(git, tmp_path / "mirrors", "gone", str(tmp_path / "gone"))
-    with pytest.raises(MirrorError, match="repository .*/gone cannot be fetched"):
+    with pytest.raises(MirrorError, match=r"repository .*/gone cannot be fetched"):
         mirror.resolve("a" * 40)
 
 

@@ -28,7 +28,7 @@ def test_words_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_unknown_device_kind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GDN_DEVICE_KINDS", "interpreter,h100")
-    with pytest.raises(SettingsError, match="GDN_DEVICE_KINDS: .*unknown device kind 'h100'"):
+    with pytest.raises(SettingsError, match=r"GDN_DEVICE_KINDS: .*unknown device kind 'h100'"):
         load_settings()
 
 

@@ -110,7 +110,6 @@ def test_queue_positions_count_within_a_device_kind(store: Store) -> None:
 
 
 def test_pages_go_back_in_time_without_gaps(store: Store) -> None:
-    count = JOBS[store.database.engine.dialect.name]
     ids = [add_job(store, id=f"j{n}").id for n in range(5)]
     seen: list[str] = []
     before = None
