@@ -8,6 +8,7 @@
                 │     └─< run_kernel >─ kernel
                 └─< log_event             bundle      lease
 
+What comes from a verdict document has no length limit: a long name must not lose a result.
 Tables are plural because `case`, `check` and `commit` are SQL words.
 """
 
@@ -189,8 +190,8 @@ class Run(Base):
     host_tries: Mapped[int] = mapped_column(default=0)
     device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
     environment_id: Mapped[str | None] = mapped_column(ForeignKey("environments.id"))
-    judge_version: Mapped[str | None] = mapped_column(String(40))
-    kernel_digest: Mapped[str | None] = mapped_column(String(64))
+    judge_version: Mapped[str | None] = mapped_column(Text)
+    kernel_digest: Mapped[str | None] = mapped_column(Text)
     image_digest: Mapped[str | None] = mapped_column(String(100))
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -217,10 +218,10 @@ class Case(Base):
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"))
-    name: Mapped[str] = mapped_column(String(200))
+    name: Mapped[str] = mapped_column(Text)
     ordinal: Mapped[int]
     params: Mapped[dict[str, Any]]
-    outcome: Mapped[str] = mapped_column(String(20))
+    outcome: Mapped[str] = mapped_column(Text)
     reason: Mapped[str] = mapped_column(Text)
     ratios: Mapped[dict[str, Any]]
     kernel_names: Mapped[list[str]]
@@ -232,11 +233,11 @@ class Check(Base):
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     case_id: Mapped[int] = mapped_column(ForeignKey("cases.id"), index=True)
-    name: Mapped[str] = mapped_column(String(120))
+    name: Mapped[str] = mapped_column(Text)
     passed: Mapped[bool] = mapped_column(Boolean)
-    value: Mapped[Any] = mapped_column(JSON(none_as_null=True))
-    bound: Mapped[Any] = mapped_column(JSON(none_as_null=True))
-    relation: Mapped[str] = mapped_column(String(8))
+    value: Mapped[Any] = mapped_column(JSON(none_as_null=True), nullable=True)
+    bound: Mapped[Any] = mapped_column(JSON(none_as_null=True), nullable=True)
+    relation: Mapped[str] = mapped_column(Text)
     detail: Mapped[str] = mapped_column(Text)
 
 
@@ -248,9 +249,9 @@ class Measurement(Base):
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), index=True)
     case_id: Mapped[int | None] = mapped_column(ForeignKey("cases.id"), index=True)
-    name: Mapped[str] = mapped_column(String(80))
-    kind: Mapped[str] = mapped_column(String(40))
-    unit: Mapped[str] = mapped_column(String(20))
+    name: Mapped[str] = mapped_column(Text)
+    kind: Mapped[str] = mapped_column(Text)
+    unit: Mapped[str] = mapped_column(Text)
     samples: Mapped[list[float]]
     median: Mapped[float | None] = mapped_column(Float)
     p10: Mapped[float | None] = mapped_column(Float)
@@ -261,7 +262,7 @@ class Measurement(Base):
     tb_per_s: Mapped[float | None]
     percent_of_peak: Mapped[float | None]
     percent_of_rmw_ceiling: Mapped[float | None]
-    regime: Mapped[str | None] = mapped_column(String(20))
+    regime: Mapped[str | None] = mapped_column(Text)
     clocks: Mapped[dict[str, Any]]
     label: Mapped[str] = mapped_column(Text)
 
@@ -271,9 +272,9 @@ class Kernel(Base):
 
     __tablename__ = "kernels"
 
-    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
-    name: Mapped[str] = mapped_column(String(200))
-    arch: Mapped[str] = mapped_column(String(40))
+    digest: Mapped[str] = mapped_column(Text, primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    arch: Mapped[str] = mapped_column(Text)
     resources: Mapped[dict[str, Any]]
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 from sqlalchemy import func, select
 
+from gdn_judge.document import Case, Check, Outcome
 from gdn_service.store import models
 from gdn_service.store.store import Store
 from support.service_rows import DEVICE, add_device, add_job, add_target, document
@@ -52,6 +53,18 @@ def test_storing_twice_changes_nothing(store: Store, run_id: str) -> None:
             assert tx.results.store(run_id, document()) is expected
     assert _count(store, models.Case) == 1
     assert _count(store, models.Measurement) == 1
+
+
+def test_names_may_be_long_and_values_missing(store: Store, run_id: str) -> None:
+    check = Check(name="n" * 500, passed=True, relation="is not " * 20, detail="d" * 9000)
+    case = Case(id="c" * 500, params={}, outcome=Outcome.PASSED, checks=[check])
+    judged = document(planned=[case.id], cases=[case], kernel_digest="k" * 300)
+    with store.write() as tx:
+        tx.results.receive(run_id, judged.to_json())
+        assert tx.results.store(run_id, judged)
+    with store.read() as tx:
+        row = tx.session.scalars(select(models.Check)).one()
+    assert (row.name, row.value, row.bound, row.detail) == ("n" * 500, None, None, "d" * 9000)
 
 
 def test_runs_share_an_environment_and_a_kernel(store: Store, run_id: str) -> None:
