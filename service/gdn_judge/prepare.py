@@ -13,6 +13,7 @@ from gdn_judge import candidate, processes
 from gdn_judge.cases import Scope
 from gdn_judge.contract import Heads
 from gdn_judge.document import DeviceKind, Scalar
+from gdn_judge.emulated import EmulatedExecutor
 from gdn_judge.errors import UsageError
 from gdn_judge.execution import ExecutorFactory
 from gdn_judge.numerics import Rounding
@@ -69,6 +70,7 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         device=options.device,
         roundings=tuple(Rounding) if interpreted else (Rounding.NEAREST,),
         deadline=deadline,
+        call_timeout=options.call_timeout,
         launches=options.launches,
         quick=options.quick,
     )
@@ -77,7 +79,7 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
 
 def _factory(device: DeviceKind, launch: candidate.Launch) -> ExecutorFactory:
     if device is DeviceKind.GFX950_EMULATED:
-        raise UsageError("this judge has no emulated device yet")
+        return lambda: EmulatedExecutor(launch)
     return lambda: RemoteExecutor(launch)
 
 
@@ -130,6 +132,8 @@ def _heads(text: str | None) -> Heads | None:
 
 
 def _torch_device(kind: DeviceKind, index: int) -> str:
+    if kind is DeviceKind.GFX950_EMULATED:
+        return kind.value
     return f"cuda:{index}" if kind in (DeviceKind.SM90, DeviceKind.GFX950) else "cpu"
 
 

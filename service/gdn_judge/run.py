@@ -42,6 +42,8 @@ from gdn_judge.numerics import Rounding
 from gdn_judge.session import OutOfTime, Session
 
 _REASON_LIMIT = 1000
+_DEATHS_IN_A_ROW = 3  # after these the rest is not run: each costs a new process or a timeout
+_DEADLY = (Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.PROTOCOL_ERROR)
 _DRIFT = 0.02  # of the ceiling between the start and the end of a run
 
 
@@ -146,11 +148,16 @@ def _each(
     progress: _Progress,
     events: Events,
 ) -> None:
+    deaths = 0
     for planned in progress.plan:
         if session.left() == 0:
             raise OutOfTime("the run's deadline passed")
+        if deaths == _DEATHS_IN_A_ROW:
+            progress.stopped = f"the candidate died in {deaths} cases in a row; given up"
+            return
         case = _one_case(planned, session, judge)
         progress.done.append(case)
+        deaths = deaths + 1 if case.outcome in _DEADLY else 0
         events.case(case, len(progress.done), len(progress.plan))
 
 
@@ -282,6 +289,10 @@ def _verdict(
     if suspect:
         return Verdict.SUSPECT, f"{suspect[0].id}: {suspect[0].reason}", FailureClass.CANDIDATE
     count = len(progress.done)
+    skipped = [case for case in progress.done if case.outcome is Outcome.NOT_RUN]
+    if skipped:
+        more = f" (and {len(skipped) - 1} more cases)" if skipped[1:] else ""
+        return Verdict.INCONCLUSIVE, f"{skipped[0].id}: {skipped[0].reason}{more}", None
     if progress.stopped or count < len(reached):
         why = progress.stopped or "the run ended early"
         return Verdict.INCONCLUSIVE, f"{why} after {count} of {len(reached)} cases", None

@@ -41,6 +41,7 @@ class Session:
     device: DeviceKind
     roundings: Sequence[Rounding] = (Rounding.NEAREST,)
     deadline: float | None = None  # time.monotonic()
+    call_timeout: float | None = None  # seconds; instead of the usual limit of one call
     launches: int | None = 1  # kernels that one call may launch; None: any number
     quick: bool = False
     seed: generate.Seed = field(default_factory=lambda: generate.Seed(secrets.token_bytes(32)))
@@ -112,6 +113,8 @@ class Session:
 
     def limit(self, operands: Operands) -> float:
         """Seconds that one call may take: compiling included, more where it is interpreted."""
+        if self.call_timeout is not None:
+            return min(self.call_timeout, self.left())
         work = operands.rows * operands.heads.value
         needed = 120.0 + (2.0 * work if self.device.value in _SLOW else 0.01 * work)
         return min(needed, self.left())

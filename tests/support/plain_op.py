@@ -71,6 +71,10 @@ def fused_gdn_decode_qkvz(
     pad_slot_id: int = -1,
     fault: str = "",
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    given = (projected_qkvz, projected_ba, conv_state, ssm_state, ssm_state_indices)
+    weights = (conv_weight, conv_bias, A_log, dt_bias, norm_weight)
+    if reason := _refusal(dict(zip(NAMES, (*given, *weights), strict=True)), quant_dtype):
+        raise ValueError(reason)
     T, VH = projected_qkvz.shape[0], ssm_state.shape[1]
     KH = (projected_qkvz.shape[1] - 2 * VH * D) // (2 * D)
     r = VH // KH
@@ -161,7 +165,8 @@ def _delta(
     fault: str,
 ) -> torch.Tensor:
     u = a if fault == "no_dt_bias" else a + dt_bias.float()
-    decay = torch.exp(-torch.exp(A_log) * F.softplus(u, threshold=20.0))
+    softplus = F.softplus(u, threshold=20.0)
+    decay = torch.exp(-torch.where(softplus == 0, 0.0, torch.exp(A_log) * softplus))
     beta = torch.sigmoid(b)
     if fault != "beta_fp32":
         beta = beta.bfloat16().float()
@@ -212,3 +217,55 @@ def _quantise(out: torch.Tensor, fault: str) -> tuple[torch.Tensor, torch.Tensor
     codes = scaled.to(torch.float8_e4m3fn)
     scales = torch.zeros_like(scales) if fault == "scales_zero" else scales
     return codes.flatten(1), scales.squeeze(-1).contiguous()
+
+
+NAMES = (
+    "projected_qkvz",
+    "projected_ba",
+    "conv_state",
+    "ssm_state",
+    "ssm_state_indices",
+    "conv_weight",
+    "conv_bias",
+    "A_log",
+    "dt_bias",
+    "norm_weight",
+)
+DTYPES = dict.fromkeys(NAMES, torch.bfloat16) | {
+    "ssm_state": torch.float32,
+    "ssm_state_indices": torch.int32,
+    "A_log": torch.float32,
+}
+
+
+def fused_gdn_decode_qkvz_supported(*tensors: Any, quant_dtype: Any = None) -> tuple[bool, str]:
+    reason = _refusal(dict(zip(NAMES, tensors, strict=True)), quant_dtype)
+    return not reason, reason
+
+
+def _refusal(tensors: dict[str, Any], quant_dtype: Any) -> str:
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            return f"{name} must be a tensor"
+        if tensor.device.type == "meta":
+            return f"{name} must be on the CPU or a GPU"
+        if tensor.dtype != DTYPES[name]:
+            return f"{name} must be {DTYPES[name]}"
+        if not tensor.is_contiguous():
+            return f"{name} must be contiguous"
+    if quant_dtype not in (None, torch.float8_e4m3fn):
+        return "quant_dtype must be None or float8_e4m3fn"
+    ssm, qkvz = tensors["ssm_state"], tensors["projected_qkvz"]
+    if ssm.dim() != 4 or qkvz.dim() != 2:
+        return "ssm_state must have four dimensions and projected_qkvz two"
+    rows, (slots, value) = qkvz.shape[0], ssm.shape[:2]
+    key, rest = divmod(qkvz.shape[1] - 2 * value * D, 2 * D)
+    if key < 1 or rest or value < 1 or value % key:
+        return "projected_qkvz and ssm_state fit no number of heads"
+    channels = 2 * key * D + value * D
+    shapes = ((rows, qkvz.shape[1]), (rows, 2 * value), (slots, channels, 3), (slots, value, D, D))
+    shapes += ((rows,), (channels, 4), (channels,), (value,), (value,), (D,))  # type: ignore[assignment]
+    for (name, tensor), shape in zip(tensors.items(), shapes, strict=True):
+        if tuple(tensor.shape) != shape:
+            return f"{name} must have shape {shape}"
+    return ""

@@ -30,6 +30,7 @@ from gdn_service.targets import new_target
 
 POSTGRES = "postgresql://postgres@127.0.0.1:5432"
 STANDIN = Path(__file__).with_name("standin_judge.py")
+KILLABLE = Path(__file__).with_name("killable_service.py")
 IMPORT_PATH = "demo_op:fused"
 GIT_IDENTITY = {
     "GIT_AUTHOR_NAME": "Ada",
@@ -144,10 +145,12 @@ class Bench:
             timeout=20,
         )
 
-    def start(self, **environment: str) -> None:
+    def start(self, *, kill: tuple[str, str] | None = None, **environment: str) -> None:
+        """`kill`: ("before" or "after", step) at which the service kills itself."""
+        command = ["-m", "gdn_service", "serve"] if kill is None else [str(KILLABLE), *kill]
         log = open(self.settings.data_dir / "service.log", "ab")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gdn_service", "serve"],
+            [sys.executable, *command],
             env=os.environ | service_environment(self.settings) | environment,
             stdout=log,
             stderr=log,

@@ -2,10 +2,11 @@
 
 What it does comes from ``behaviour.json`` in the tree under test:
 {"<suite>" or "all": "pass" | "fail" | "hang" | "stubborn" | "crash" | "silent" | "nan" |
-"flood" | "daemon" | "host" | "cannot" | "slow"}.
+"flood" | "other" | "daemon" | "host" | "cannot" | "slow"}.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import signal
@@ -44,6 +45,8 @@ def main() -> int:
             return int(code)
     verdict = {"fail": Verdict.FAILED, "host": Verdict.ERROR}.get(behaviour, Verdict.PASSED)
     document = build(arguments, verdict)
+    if behaviour == "other":
+        document = dataclasses.replace(document, commit="f" * 40)
     text = document.to_json()
     if behaviour == "nan":
         text = text.replace('"duration_s": 0.5', '"duration_s": NaN')
