@@ -43,7 +43,26 @@ def _wait_for_predecessor():
 
 
 @gluon.jit
-def _prefetch_l2(pointers):
+def _prefetch_tile(tile_ptr, BYTES: gl.constexpr, WARP: gl.constexpr, WARPS: gl.constexpr):
+    """Ask for BYTES from `tile_ptr` in L2, an equal share by each thread; changes nothing."""
+    THREADS: gl.constexpr = gl.BlockedLayout([1], [WARP], [WARPS], [0])
+    SHARE: gl.constexpr = BYTES // (WARP * WARPS)
+    share = gl.full([WARP * WARPS], SHARE, gl.int32, THREADS)
+    pointers = tile_ptr + gl.arange(0, WARP * WARPS, THREADS) * (SHARE // 4)
+    gl.inline_asm_elementwise(
+        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
+        "=r,l,r",
+        [pointers, share],
+        gl.int32,
+        False,
+        1,
+    )
+
+
+@gluon.jit
+def _prefetch_lines(tile_ptr, BYTES: gl.constexpr, WARP: gl.constexpr, WARPS: gl.constexpr):
+    THREADS: gl.constexpr = gl.BlockedLayout([1], [WARP], [WARPS], [0])
+    pointers = tile_ptr + gl.arange(0, BYTES // 128, THREADS) * 32
     gl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers], gl.int32, False, 1
     )
@@ -90,6 +109,32 @@ def _quantise(y):
     return encode_e4m3(clamped), scales
 
 
+@gluon.jit
+def _gates(gate_ptr, a_log_ptr, dt_bias_ptr, head, R: gl.constexpr):
+    """beta, as fp32 value of bf16, and decay of one value head, counted from the group's first."""
+    b = gl.load(gate_ptr + head).to(gl.float32)
+    beta = (1.0 / (1.0 + gl.exp(-b))).to(gl.bfloat16).to(gl.float32)
+    a = gl.load(gate_ptr + R + head)
+    return beta, decay_factor(a, gl.load(dt_bias_ptr + head), gl.load(a_log_ptr + head))
+
+
+@gluon.jit
+def _shift(window, channel, h1, h2, x, HIP: gl.constexpr):
+    """Drop the oldest of three values of each channel and append `x`."""
+    _store(window, channel * 3, h1, HIP)
+    _store(window, channel * 3 + 1, h2, HIP)
+    _store(window, channel * 3 + 2, x, HIP)
+
+
+@gluon.jit
+def _arrive(ticket, PARTS: gl.constexpr):
+    """Whether this program is the last of PARTS at `ticket`, which the last one resets."""
+    last = gl.atomic_add(ticket, 1, sem="acq_rel", scope="gpu") == PARTS - 1
+    if last:
+        gl.store(ticket, 0)
+    return last
+
+
 @gluon.jit(do_not_specialize=["pad_slot_id", "num_slots"])
 def fused_decode_gluon_kernel(
     qkvz_ptr,
@@ -123,6 +168,7 @@ def fused_decode_gluon_kernel(
     FP8: gl.constexpr,
     PDL: gl.constexpr,
     PREFETCH: gl.constexpr,
+    TICKET_FIRST: gl.constexpr,
     LOAD_POLICY: gl.constexpr,
     STORE_POLICY: gl.constexpr,
     HIP: gl.constexpr,
@@ -171,13 +217,17 @@ def fused_decode_gluon_kernel(
 
     if PDL:
         _launch_dependents()
+    TILE_BYTES: gl.constexpr = ROWS * K * 4
     if PREFETCH:
         # The index may still be in the writing of an earlier kernel: it only
         # chooses which lines come closer, and only where it is in range.
         early = gl.load(index_ptr + row, volatile=True)
         if (early >= 0) & (early < num_slots):
-            base = ssm_ptr + ((early.to(gl.int64) * VH + group * R) * V + first) * K
-            _prefetch_l2(base + gl.arange(0, ROWS * K // 32, VS) * 32)
+            early_tile = ssm_ptr + ((early.to(gl.int64) * VH + group * R) * V + first) * K
+            if PREFETCH == 1:
+                _prefetch_lines(early_tile, TILE_BYTES, WARP, WARPS)
+            else:
+                _prefetch_tile(early_tile, TILE_BYTES, WARP, WARPS)
     if PDL:
         _wait_for_predecessor()
 
@@ -232,15 +282,27 @@ def fused_decode_gluon_kernel(
     g1 = _load(v_window, vs * 3 + 1, HIP)
     g2 = _load(v_window, vs * 3 + 2, HIP)
 
+    # All that does not wait for the tile: gates, convolution, norms of q and k.
+    gate = ba_ptr + row * (2 * VH) + group * (2 * R)
+    beta, decay = _gates(gate, a_log_ptr + group * R, dt_bias_ptr + group * R, head0, R)
+    if HP > 1:
+        beta1, decay1 = _gates(gate, a_log_ptr + group * R, dt_bias_ptr + group * R, head0 + 1, R)
+    z = _load(x_row + 2 * K + R * V, at, HIP)
+    norm = _load(norm_ptr, v_all, HIP)
+
     y_qk = gl.allocate_shared_memory(gl.float32, [2 * K], FLAT)
     y_v = gl.allocate_shared_memory(gl.float32, [ROWS], FLAT)
     y_qk.store(convolve_taps(h0, h1, h2, x_qk, w_qk, b_qk))
     y_v.store(convolve_taps(g0, g1, g2, x_v, w_v, b_v))
+    gated = silu(z.to(gl.float32)) * gl.expand_dims(norm.to(gl.float32), 0)
     gl.barrier()
-    # Everybody in this program has read its windows before anybody shifts them.
-    _store(v_window, vs * 3, g1, HIP)
-    _store(v_window, vs * 3 + 1, g2, HIP)
-    _store(v_window, vs * 3 + 2, x_v, HIP)
+    # Everybody in this program has read its windows: from here on they may shift.
+    last = True
+    ticket = ticket_ptr + row * KH + group
+    if SPLIT == 1 and PARTS > 1:
+        last = _arrive(ticket, PARTS)
+    if SPLIT == 1:
+        _shift(v_window, vs, g1, g2, x_v, HIP)
     q = y_qk.slice(0, K).load(BY_K)
     k = y_qk.slice(K, K).load(BY_K)
     q = q * (gl.rsqrt(gl.sum(q * q, axis=0) + 1e-6) * scale)
@@ -250,30 +312,26 @@ def fused_decode_gluon_kernel(
     k = gl.expand_dims(k, 0)
 
     cores = gl.allocate_shared_memory(gl.float32, [ROWS], FLAT)
-    gate = ba_ptr + row * (2 * VH) + group * (2 * R)
     for i in gl.static_range(CHUNKS):
-        head = head0 + i * CHUNK // BV
-        b = gl.load(gate + head).to(gl.float32)
-        beta = (1.0 / (1.0 + gl.exp(-b))).to(gl.bfloat16).to(gl.float32)
-        decay = decay_factor(
-            gl.load(gate + R + head),
-            gl.load(dt_bias_ptr + group * R + head),
-            gl.load(a_log_ptr + group * R + head),
-        )
         if STAGED:
             async_copy.wait_group(CHUNKS - 1 - i)
             state = stage.index(i).load(TILE)
-        state = state * decay
+        if CHUNK > BV:
+            second = gl.arange(0, CHUNK, BY_ROW) >= BV
+            chunk_beta = gl.where(second, beta1, beta)
+            state = state * gl.expand_dims(gl.where(second, decay1, decay), 1)
+        elif i * CHUNK >= BV:
+            chunk_beta = beta1
+            state = state * decay1
+        else:
+            chunk_beta = beta
+            state = state * decay
         dk = gl.sum(state * k, axis=1)
         dq = gl.sum(state * q, axis=1)
-        res = (y_v.slice(i * CHUNK, CHUNK).load(BY_ROW) - dk) * beta
-        _store(
-            state_base + i * CHUNK * K,
-            tile,
-            state + gl.expand_dims(res, 1) * k,
-            HIP,
-            STORE_POLICY,
-        )
+        res = (y_v.slice(i * CHUNK, CHUNK).load(BY_ROW) - dk) * chunk_beta
+        updated = state + gl.expand_dims(res, 1) * k
+        if SPLIT == 1 or i < CHUNKS - 1 or not TICKET_FIRST:
+            _store(state_base + i * CHUNK * K, tile, updated, HIP, STORE_POLICY)
         # S'.q without a second pass over the tile: S' = D + res (x) k
         core = (dq + res * kq).to(gl.bfloat16)
         if SPLIT > 1:
@@ -283,27 +341,22 @@ def fused_decode_gluon_kernel(
     if SPLIT > 1:
         _finish_stores(HIP)
     gl.barrier()
-
-    last = True
-    if PARTS > 1:
-        ticket = ticket_ptr + row * KH + group
-        last = gl.atomic_add(ticket, 1, sem="acq_rel", scope="gpu") == PARTS - 1
-        if last:
-            gl.store(ticket, 0)
+    if SPLIT > 1:
+        last = _arrive(ticket, PARTS)
+        if TICKET_FIRST:
+            # the release waits for the stores before it: the largest comes after
+            _store(state_base + (CHUNKS - 1) * CHUNK * K, tile, updated, HIP, STORE_POLICY)
+        _shift(v_window, vs, g1, g2, x_v, HIP)
     if last:
-        _store(window, qk_channel * 3, h1, HIP)
-        _store(window, qk_channel * 3 + 1, h2, HIP)
-        _store(window, qk_channel * 3 + 2, x_qk, HIP)
+        _shift(window, qk_channel, h1, h2, x_qk, HIP)
     if SPLIT == 1 or last:
-        z = _load(x_row + 2 * K + R * V, at, HIP).to(gl.float32)
-        weight = gl.expand_dims(_load(norm_ptr, v_all, HIP).to(gl.float32), 0)
         if SPLIT == 1:
             rows = cores.reshape([HP, V]).load(GATED)
         else:
             rows = gl.load(core_ptr + out_row + at, cache_modifier=".cg").to(gl.float32)
         mean = gl.sum(rows * rows, axis=1) / V
         inverse = gl.expand_dims(gl.rsqrt(mean + norm_eps), 1)
-        y = (rows * inverse * weight * silu(z)).to(gl.bfloat16)
+        y = (rows * inverse * gated).to(gl.bfloat16)
         _store(out_ptr + out_row, at, y, HIP)
         if FP8:
             codes, scales = _quantise(y)

@@ -36,7 +36,7 @@ def fused(
     out, codes, scales = outputs
     tickets = out  # never touched where one program serves the group
     if config.programs_per_group > 1:
-        tickets = _tickets(shape, out.device)
+        tickets = _tickets(shape, out.device, arch.backend)
     core = torch.empty_like(out) if config.splits_rows else out
     grid = (shape.tokens * shape.key_heads * config.programs_per_group,)
     kernel, constants = _kernel(config, arch)
@@ -58,9 +58,7 @@ def fused(
 
 
 @functools.lru_cache(maxsize=256)
-def _kernel(
-    config: tuning.Config, arch: platform.Architecture
-) -> tuple[Any, dict[str, Any]]:
+def _kernel(config: tuning.Config, arch: platform.Architecture) -> tuple[Any, dict[str, Any]]:
     """The kernel that `config` names, with its constants and the compiler's options."""
     constants: dict[str, Any] = {
         "R": HEAD_RATIO,
@@ -85,6 +83,7 @@ def _kernel(
     return fused_decode_gluon_kernel, {
         **constants,
         "LK": config.lanes,
+        "TICKET_FIRST": config.ticket_first,
         "STAGED": config.staged,
         "CHUNKS": config.chunks,
         "HIP": arch.backend == "hip",
@@ -93,9 +92,11 @@ def _kernel(
     }
 
 
-def _tickets(shape: Shape, device: torch.device) -> torch.Tensor:
+def _tickets(shape: Shape, device: torch.device, backend: str) -> torch.Tensor:
     count = shape.tokens * shape.key_heads
     if device.type != "cuda":
-        return scratch.tickets(count, device, 0, capturing=False)
+        return scratch.tickets.eager(count, device, 0)
     stream = triton.runtime.driver.active.get_current_stream(device.index or 0)
-    return scratch.tickets(count, device, stream, torch.cuda.is_current_stream_capturing())
+    if torch.cuda.is_current_stream_capturing():
+        return scratch.tickets.captured(count, device, stream, backend)
+    return scratch.tickets.eager(count, device, stream)

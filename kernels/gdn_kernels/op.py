@@ -75,7 +75,7 @@ def fused_gdn_decode_qkvz(
     shape = examine(operands, quant_dtype)
     if isinstance(shape, Refusal):
         raise ValueError(shape.reason)
-    outputs = _allocate(shape, ssm_state.device, quant_dtype is not None)
+    outputs = allocate_outputs(shape, ssm_state.device, quant_dtype is not None)
     if shape.tokens:
         launch.fused(operands, shape, outputs, scale, norm_eps, pad_slot_id)
     return outputs
@@ -144,7 +144,7 @@ def _why(config: tuning.Config, arch: str, refusal: str) -> str:
     return f"the tuning table's rule for {arch}"
 
 
-def _allocate(shape: Shape, device: torch.device, fp8: bool) -> Result:
+def allocate_outputs(shape: Shape, device: torch.device, fp8: bool) -> Result:
     out = torch.empty(
         (shape.tokens, shape.value_heads, HEAD_DIM), dtype=torch.bfloat16, device=device
     )

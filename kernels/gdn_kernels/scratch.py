@@ -2,8 +2,8 @@
 
 A kernel leaves its tickets zero, so they are zeroed once, not at every call.
 Two launches that may run at the same time must not share tickets: eager calls
-share them only within one stream, and every call captured into a graph gets
-tickets of its own, because graphs may be replayed anywhere.
+share them only within one stream, captured calls only within one capture on
+one stream, because graphs may be replayed anywhere.
 """
 
 from __future__ import annotations
@@ -12,39 +12,65 @@ import logging
 
 import torch
 
+from gdn_kernels.capture import capture_id
+
 _log = logging.getLogger(__name__)
 
-ARENA_TICKETS = 1 << 18  # 1 MiB a device: 64 captured calls of T = 1024 at KH = 4
-
-_eager: dict[tuple[int, int], torch.Tensor] = {}
-_arenas: dict[int, tuple[torch.Tensor, int]] = {}
-_kept: list[torch.Tensor] = []  # a captured graph holds addresses, not references
+ARENA_TICKETS = 1 << 18  # 1 MiB a device, for captures: sixteen of T = 1024 at KH = 16
 
 
-def tickets(count: int, device: torch.device, stream: int, capturing: bool) -> torch.Tensor:
-    """At least `count` int32 zeros on `device`, for one launch on `stream`."""
-    index = device.index or 0
-    if capturing:
-        return _captured(count, device, index)
-    held = _eager.get((index, stream))
-    if held is None or held.numel() < count:
-        if held is not None:
-            _kept.append(held)
-        size = max(1024, 1 << (count - 1).bit_length())
-        held = torch.zeros(size, dtype=torch.int32, device=device)
-        _eager[index, stream] = held
-        if index not in _arenas:
-            _arenas[index] = (torch.zeros(ARENA_TICKETS, dtype=torch.int32, device=device), 0)
-    return held
+class Tickets:
+    """The tickets of one process, for all its devices and streams."""
+
+    def __init__(self) -> None:
+        self._eager: dict[tuple[int, int], torch.Tensor] = {}
+        self._captured: dict[tuple[int, int, int], torch.Tensor] = {}
+        self._arenas: dict[int, tuple[torch.Tensor, int]] = {}
+        self._kept: list[torch.Tensor] = []  # a graph holds addresses, not references
+
+    def eager(self, count: int, device: torch.device, stream: int) -> torch.Tensor:
+        """At least `count` int32 zeros on `device`, for launches in order on `stream`."""
+        index = device.index or 0
+        held = self._eager.get((index, stream))
+        if held is None or held.numel() < count:
+            if held is not None:
+                self._kept.append(held)
+            held = torch.zeros(_round_up(count), dtype=torch.int32, device=device)
+            self._eager[index, stream] = held
+        arena, used = self._arenas.get(index, (None, 0))
+        if arena is None or used > arena.numel() // 2:
+            fresh = torch.zeros(ARENA_TICKETS, dtype=torch.int32, device=device)
+            self._arenas[index] = (fresh, 0)
+            if arena is not None:
+                self._kept.append(arena)
+        return held
+
+    def captured(self, count: int, device: torch.device, stream: int, backend: str) -> torch.Tensor:
+        """As `eager`, for a call that a graph capture on `stream` records."""
+        index = device.index or 0
+        capture = capture_id(backend, stream)
+        if capture is None:
+            return self._slice(count, device, index)
+        held = self._captured.get((index, stream, capture))
+        if held is None or held.numel() < count:
+            held = self._slice(_round_up(count), device, index)
+            self._captured[index, stream, capture] = held
+        return held
+
+    def _slice(self, count: int, device: torch.device, index: int) -> torch.Tensor:
+        count = -(-count // 4) * 4
+        arena, used = self._arenas.get(index, (None, 0))
+        if arena is not None and used + count <= arena.numel():
+            self._arenas[index] = (arena, used + count)
+            return arena[used : used + count]
+        _log.warning("no prepared tickets left for this capture: its graph zeroes them itself")
+        fresh = torch.zeros(count, dtype=torch.int32, device=device)
+        self._kept.append(fresh)
+        return fresh
 
 
-def _captured(count: int, device: torch.device, index: int) -> torch.Tensor:
-    count = -(-count // 4) * 4  # keeps every slice at 16 bytes
-    arena, used = _arenas.get(index, (None, 0))
-    if arena is not None and used + count <= arena.numel():
-        _arenas[index] = (arena, used + count)
-        return arena[used : used + count]
-    _log.warning("no prepared tickets left for a captured call: its graph zeroes them itself")
-    fresh = torch.zeros(count, dtype=torch.int32, device=device)
-    _kept.append(fresh)
-    return fresh
+def _round_up(count: int) -> int:
+    return max(1024, 1 << (count - 1).bit_length())
+
+
+tickets = Tickets()

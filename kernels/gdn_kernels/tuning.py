@@ -26,7 +26,8 @@ class Config:
     which `chunks` slices are taken. `warps` and `max_registers` are the
     compiler's options.
     `pdl` overlaps the launch with the tail of the kernel before (Hopper),
-    `prefetch` asks for the state in L2 ahead of the first dependent load.
+    `prefetch` asks for the state in L2 before the kernel before has ended,
+    `ahead` for the tile of the program that many later (both Hopper, Gluon).
     """
 
     kernel: str  # "triton" or "gluon"
@@ -38,7 +39,8 @@ class Config:
     chunks: int = 1
     max_registers: int | None = None
     pdl: bool = False
-    prefetch: bool = False
+    prefetch: int = 0
+    ticket_first: bool = False
     load_policy: str = ""
     store_policy: str = ""
 
