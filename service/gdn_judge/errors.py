@@ -10,6 +10,8 @@ JudgeError
        ├─ CandidateRefused    the op raised ValueError
        ├─ CandidateCrashed    the process died: a signal, or an early exit
        ├─ CandidateTimedOut   no answer before the deadline
+       ├─ CandidateFaulted    a kernel does what hardware leaves undefined (emulator)
+       ├─ NotModelled         the emulator cannot judge it: not the candidate's fault
        ├─ CandidateOverLimit  it took more memory, disk or processes than it may
        └─ ProtocolViolation   it answered with bytes that are no frame
 """
@@ -80,6 +82,26 @@ class CandidateTimedOut(CandidateError):
     """The candidate gave no answer before the deadline."""
 
     outcome = Outcome.TIMED_OUT
+
+
+class CandidateFaulted(CandidateError):
+    """An emulated kernel raced, left its memory, or used what nobody wrote."""
+
+    outcome = Outcome.FAILED
+
+    @property
+    def fatal(self) -> bool:
+        return False
+
+
+class NotModelled(CandidateError):
+    """The emulator cannot follow the call; the message says what is missing."""
+
+    outcome = Outcome.NOT_RUN
+
+    @property
+    def fatal(self) -> bool:
+        return False
 
 
 class CandidateOverLimit(CandidateCrashed):

@@ -78,7 +78,7 @@ class RemoteExecutor:
             reply = self.candidate.ask(message, [given, returned], deadline_s=deadline_s)
             ran = whole and reply.get("raised") == ""
             result = _call_result(reply, returned, after, results) if ran else None
-        return _answer(reply, result)
+        return answer(reply, result)
 
     def profile(
         self, operands: Operands, options: CallOptions, *, deadline_s: float = 120.0
@@ -164,7 +164,7 @@ def _call_result(
     )
 
 
-def _answer(reply: Mapping[str, Any], result: CallResult | None) -> PredicateAnswer:
+def answer(reply: Mapping[str, Any], result: CallResult | None) -> PredicateAnswer:
     asked = reply.get("asked")
     rest: dict[str, Any] = {
         "raised": str(reply.get("raised", "")),

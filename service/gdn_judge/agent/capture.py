@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
+from torch.multiprocessing import reductions
 from torch.utils._python_dispatch import TorchDispatchMode
 
+KIND = "gfx950-emulated"
 ARCH = "gfx950"
 LDS_BYTES = 160 * 1024
 _CONTENTS_LIMIT = 1 << 20
@@ -50,7 +51,7 @@ class Capture:
 
     def __init__(self) -> None:
         self._sent: set[str] = set()
-        self._kept: dict[int, tuple[StorageWeakRef, int]] = {}  # address -> (alive, id)
+        self._kept: dict[int, tuple[Any, int]] = {}  # address -> (alive, id)
         self._number = 0
         self._recording: Recording | None = None
 
@@ -72,9 +73,11 @@ class Capture:
         finally:
             self._recording = None
         self._forget(recording)
-        return reply
+        return {**reply, "alive": sorted(number for _, number in self._kept.values())}
 
-    def launch(self, launcher: _Launcher, grid: tuple[int, int, int], args: tuple[Any, ...]) -> None:
+    def launch(
+        self, launcher: _Launcher, grid: tuple[int, int, int], args: tuple[Any, ...]
+    ) -> None:
         if self._recording is None:
             raise CannotCapture("a kernel was launched outside a captured call")
         self._recording.launch(launcher, grid, args)
@@ -140,9 +143,11 @@ class Recording:
     def _contents(self, address: int, storage: torch.UntypedStorage) -> Any:
         if address in self.blank:
             return "blank"
-        return _packed(bytes(storage.tolist()) if storage.nbytes() < 64 else _raw(storage))
+        return _packed(_raw(storage))
 
-    def launch(self, launcher: _Launcher, grid: tuple[int, int, int], args: tuple[Any, ...]) -> None:
+    def launch(
+        self, launcher: _Launcher, grid: tuple[int, int, int], args: tuple[Any, ...]
+    ) -> None:
         arguments = []
         touched = []
         for kind, value in zip(launcher.signature, args, strict=True):
@@ -160,9 +165,7 @@ class Recording:
                 raise CannotCapture(f"an argument of type {kind!r} of {launcher.name}")
         self.device.update(a for a in touched if a is not None)
         code = launcher.code(self.capture, self.codes)
-        self.events.append(
-            {"launch": code, "grid": [int(n) for n in grid], "arguments": arguments}
-        )
+        self.events.append({"launch": code, "grid": [int(n) for n in grid], "arguments": arguments})
 
     def _pointer(self, value: Any) -> tuple[Any, int | None]:
         if value is None:
@@ -258,10 +261,10 @@ class Recording:
             return None
         return _view(tensor, self._storage(tensor)["id"] if tensor.numel() else 0)
 
-    def release(self) -> dict[int, tuple[StorageWeakRef, int]]:
+    def release(self) -> dict[int, tuple[Any, int]]:
         """Let go of the storages; those that live on keep their ids."""
         refs = {
-            address: (StorageWeakRef(self._alive[address]), entry["id"])
+            address: (_weak(self._alive[address]), entry["id"])
             for address, entry in self.storages.items()
             if entry["init"] != "operand"
         }
@@ -269,11 +272,11 @@ class Recording:
         return refs
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
     """Shows every torch operator of a call to its recording."""
 
     def __init__(self, recording: Recording) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recording = recording
 
     def __torch_dispatch__(
@@ -308,6 +311,11 @@ def _view(tensor: torch.Tensor, storage: int) -> dict[str, Any]:
         "shape": list(tensor.shape),
         "strides": list(tensor.stride()),
     }
+
+
+def _weak(storage: torch.UntypedStorage) -> Any:
+    make: Any = reductions.StorageWeakRef
+    return make(storage)
 
 
 def _raw(storage: torch.UntypedStorage) -> bytes:
@@ -394,7 +402,7 @@ def _driver(capture: Capture) -> Any:
                 "cooperativeLaunch": True,
             }
 
-    class Gfx950(DriverBase):
+    class Gfx950(DriverBase):  # type: ignore[misc]
         """Stands in for a HIP driver."""
 
         def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gdn_judge.agent import confine, damage, importing, launches, staging, timing, wire
+from gdn_judge.agent import capture, confine, damage, importing, launches, staging, timing, wire
 from gdn_judge.contract import OPERANDS, POOLS, RESULTS
 
 _TRACE_LIMIT = 8000
@@ -68,6 +68,9 @@ class Agent:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
         self.device = str(config["device"])
+        self.capture: capture.Capture | None = None
+        if self.device == capture.KIND:
+            self.device, self.capture = "cpu", capture.Capture()
         self.recorder, self.poison = launches.Recorder(), staging.Poison()
         self.ops: list[Callable[..., Any]] = []  # the op, and the unfused one if there is one
         self.supported: Callable[..., Any] | None = None
@@ -78,8 +81,11 @@ class Agent:
         if self.device != "cpu":
             torch.cuda.set_device(self.device)
             torch.zeros(1, device=self.device)
-        self.recorder.install(interpret=self.device == "cpu")
-        self.poison.install()
+        if self.capture is not None:
+            self.capture.install()
+        else:
+            self.recorder.install(interpret=self.device == "cpu")
+            self.poison.install()
         importing.prepare(paths, self.config["python_path"])
         self.ops = [importing.load(path, self.config["root"]) for path in paths]
         self.supported = importing.predicate(paths[0])
@@ -91,6 +97,8 @@ class Agent:
 
     def handle(self, message: Message, fds: list[int]) -> Message:
         handlers = {"call": self.call, "predicate": self.predicate, "profile": self.profile}
+        if self.capture is not None:
+            handlers = {"capture": self.captured, "predicate": self.captured_predicate}
         if message["do"] in handlers:
             return handlers[message["do"]](message, fds)
         return self.timed(message, fds)
@@ -173,6 +181,38 @@ class Agent:
                 reply |= self._bring_back(results, tensors, message, fds[1])
         after = {name: _snapshot(value) for name, value in values.items()}
         return {**reply, "unchanged": before == after}
+
+    def captured(self, message: Message, fds: list[int]) -> Message:
+        """What a call on blank operands of these shapes would launch."""
+        assert self.capture is not None
+        values = damage.apply(self._blank(message), message["damages"])
+        operands = {name: values[name] for name in OPERANDS}
+        return self.capture.record(lambda: self._run(values, message), operands)
+
+    def captured_predicate(self, message: Message, fds: list[int]) -> Message:
+        """Ask, then call on blank operands, and say what it raised."""
+        assert self.capture is not None
+        assert self.supported is not None
+        values = damage.apply(self._blank(message), message["damages"])
+        before = {name: _snapshot(value) for name, value in values.items()}
+        reply: Message = {"asked": _shown(self._ask(values)), "raised": "", "message": ""}
+        tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
+        try:
+            reply["recording"] = self.capture.record(lambda: self._run(values, message), tensors)
+        except Exception as error:  # noqa: BLE001 - what it raised is the answer
+            reply |= {"raised": type(error).__name__, "message": str(error)[:_TRACE_LIMIT]}
+        after = {name: _snapshot(value) for name, value in values.items()}
+        return {**reply, "unchanged": before == after}
+
+    def _blank(self, message: Message) -> dict[str, Any]:
+        """Zeroed operands; the pools without guard slots, since nothing is executed on them."""
+        values: dict[str, Any] = {"quant_dtype": self._quant(message)}
+        for name, entry in message["layout"].items():
+            shape = list(entry["shape"])
+            if name in POOLS:
+                shape[0] -= 2 * message["guard"]
+            values[name] = torch.zeros(shape, dtype=getattr(torch, entry["dtype"]))
+        return values
 
     def _ask(self, values: Mapping[str, Any]) -> Any:
         assert self.supported is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 from dataclasses import dataclass, field
@@ -38,10 +39,8 @@ _RANGE = re.compile(r"([vsa])\[(\d+):(\d+)\]$")
 _INTEGER = re.compile(r"-?(0x[0-9a-fA-F]+|\d+)$")
 _FLOAT = re.compile(r"-?\d+\.\d*(e[-+]?\d+)?$")
 _MODIFIER = re.compile(r"([a-z_][a-z_0-9]*):(\[[^\]]*\]|\S+)$")
-_FLAGS = frozenset(
-    "offen idxen sc0 sc1 nt lds gds clamp row_mirror row_half_mirror".split()
-    + ["glc", "slc", "dlc", "bound_ctrl", "off"]
-)
+_FLAGS = frozenset(("offen", "idxen", "off", "sc0", "sc1", "nt", "glc", "lds", "gds", "clamp"))
+_FLAGS |= {"bound_ctrl", "row_mirror", "row_half_mirror"}
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,13 @@ class Program:
     entry: int
     metadata: KernelMetadata
     text: str = field(repr=False, default="")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what executes: instructions and metadata, without source lines."""
+        lines = [ins.text for ins in self.instructions]
+        lines += [f"{label} {pc}" for label, pc in self.labels.items() if "LBB" in label]
+        return hashlib.sha256("\n".join([*lines, repr(self.metadata)]).encode()).hexdigest()
 
 
 def parse(text: str, name: str | None = None) -> Program:
@@ -280,9 +286,9 @@ def parse_operand(word: str) -> Operand:
     if word == "off":
         return Operand("off", text=word)
     if word.startswith("hwreg("):
-        inner, *numbers = (p.strip() for p in word[6:-1].split(","))
+        name, *numbers = (p.strip() for p in word[6:-1].split(","))
         low, width = (int(n, 0) for n in numbers) if numbers else (0, 32)
-        return Operand("hwreg", text=word, hwreg=(inner, low, width))
+        return Operand("hwreg", text=word, hwreg=(name, low, width))
     if re.match(r"[.A-Za-z_][\w.$]*(\([^)]*\))?$", word):
         return Operand("label", text=word)
     raise ValueError(f"the operand {word!r} is not understood")

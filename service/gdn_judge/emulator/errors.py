@@ -35,6 +35,10 @@ class LaunchError(EmulatorError):
     """The launch does not fit the kernel: its arguments, its grid, or its resources."""
 
 
+class OutOfTime(EmulatorError):
+    """The deadline of the launch has passed."""
+
+
 @dataclass(frozen=True)
 class Site:
     """Where in a launch something happened; `source` is "file:line" or empty."""

@@ -67,6 +67,11 @@ class Front:
         """[W] row of each wave's workgroup in the batch."""
         return self.waves // self.machine.waves_per_group
 
+    @property
+    def launch_waves(self) -> NDArray[np.intp]:
+        """[W] indices of the waves in the launch, in the order of the schedule."""
+        return self.waves + self.machine.first_wave
+
     def write(self, register: int, value: Array) -> None:
         """Write a vector register in the active lanes."""
         self.regs[register] = (

@@ -6,7 +6,6 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,11 @@ from gdn_judge.emulator.machine import Machine, compile_program
 from gdn_judge.emulator.memory import AddressSpace, Buffer, Traffic, make_buffer
 from gdn_judge.emulator.metadata import USER_SGPR_WIDTH
 from gdn_judge.emulator.operands import Op
-from gdn_judge.emulator.races import HappensBefore, Order
+from gdn_judge.emulator.races import Contest, HappensBefore, Order
 
 LDS_BYTES = 160 * 1024  # of a compute unit: CDNA4 ISA document, "LDS"
 WAVES_AT_ONCE = 256
+INTERLEAVED = 2
 BUDGET = 200_000_000
 
 
@@ -38,11 +38,19 @@ Argument = Pointer | bytes | None
 
 
 @dataclass(frozen=True)
+class _Limits:
+    """Instructions of fronts that a batch may execute, and a time.monotonic() to stop at."""
+
+    budget: int
+    until: float | None
+
+
+@dataclass(frozen=True)
 class Schedule:
     """In which order workgroups run.
 
-    Without a seed: by id, in the largest batches. With one: a random order, random
-    batches, and the batches interleaved at random points.
+    Without a seed: by id, in the largest batches. With one: in a random order, and
+    at least two batches interleaved at random points.
     """
 
     seed: int | None = None
@@ -78,11 +86,6 @@ class Report:
     faults: tuple[str, ...] = field(default=())
 
 
-@lru_cache(maxsize=64)
-def _ops(program: Program) -> tuple[Op, ...]:
-    return tuple(compile_program(program))
-
-
 _compiled: dict[int, tuple[Program, list[Op]]] = {}
 
 
@@ -95,40 +98,67 @@ def compiled(program: Program) -> list[Op]:
 
 
 def run(
-    launch: Launch, buffers: list[Buffer], schedule: Schedule | None = None, *, budget: int = BUDGET
+    launch: Launch,
+    buffers: list[Buffer],
+    schedule: Schedule | None = None,
+    *,
+    races: bool = True,
+    until: float | None = None,
+    budget: int = BUDGET,
 ) -> Report:
-    """Execute a launch on `buffers`, in place.
+    """Execute a launch on `buffers`, in place; `until` is a time.monotonic().
 
-    Raises LaunchError, UnsupportedInstruction, or a KernelFault.
+    With `races`, bytes that several waves touched are judged in a second run.
+    Raises LaunchError, UnsupportedInstruction, OutOfTime, or a KernelFault.
     """
     schedule = schedule or Schedule()
+    limits = _Limits(budget, until)
     _check(launch)
-    before = [b.data.copy() if b.writable else b.data for b in buffers]
+    before = [b.data.copy() if b.writable and races else b.data for b in buffers]
     started = time.perf_counter()
     order = Order(_groups(launch) * launch.waves)
-    machines = _execute(launch, buffers, schedule, order, None, budget)
+    machines = _execute(launch, buffers, schedule, order, None, limits)
     seconds = time.perf_counter() - started
     traffic = {b.name: b.settle() for b in buffers}
-    _judge_races(launch, buffers, before, schedule, budget)
+    if races:
+        _judge_races(launch, buffers, before, schedule, limits)
     return _report(launch, machines, traffic, seconds)
 
 
 def _judge_races(
-    launch: Launch, buffers: list[Buffer], before: list[Any], schedule: Schedule, budget: int
+    launch: Launch, buffers: list[Buffer], before: list[Any], schedule: Schedule, limits: _Limits
 ) -> None:
-    """Run again with clocks when workgroups shared bytes that one of them wrote."""
-    contested = {b.name: b.conflicts() for b in buffers}
-    contested = {name: cells for name, cells in contested.items() if len(cells)}
-    if not contested:
-        return
+    """Run again with clocks when waves shared bytes that one of them wrote."""
+    contests = {}
+    for buffer in buffers:
+        granules = buffer.conflicts()
+        if len(granules):
+            contests[buffer.name] = Contest(buffer.granule, granules)
+    if contests:
+        _replay(launch, buffers, before, schedule, limits, contests)
+
+
+def _replay(
+    launch: Launch,
+    buffers: list[Buffer],
+    before: list[Any],
+    schedule: Schedule,
+    limits: _Limits,
+    contests: dict[str, Contest],
+) -> None:
     copies = [
-        Buffer(b.name, b.size, data.copy() if b.writable else data, b.writable, b.audited,
-               alignment=b.alignment)
+        Buffer(
+            b.name,
+            b.size,
+            data.copy() if b.writable else data,
+            b.writable,
+            b.audited,
+            alignment=b.alignment,
+        )
         for b, data in zip(buffers, before, strict=True)
     ]
-    clocks = HappensBefore(_groups(launch) * launch.waves, contested)
-    clocks.watch({b.name: b.granule for b in buffers})
-    _execute(launch, copies, schedule, clocks, clocks, budget)
+    clocks = HappensBefore(_groups(launch) * launch.waves, contests)
+    _execute(launch, copies, schedule, clocks, clocks, limits)
     clocks.judge()
 
 
@@ -158,17 +188,21 @@ def _execute(
     schedule: Schedule,
     order: Order,
     log: Any,
-    budget: int,
+    limits: _Limits,
 ) -> list[Machine]:
-    kernarg = make_buffer("kernarg", np.zeros(launch.program.metadata.kernarg_size, np.uint8),
-                          writable=False, audited=False)
+    kernarg = make_buffer(
+        "kernarg",
+        np.zeros(launch.program.metadata.kernarg_size, np.uint8),
+        writable=False,
+        audited=False,
+    )
     space = AddressSpace([*buffers, kernarg])
     space.log = log
     _fill_kernarg(launch, kernarg, {b.name: b for b in buffers})
     machines = []
     first = 0
     for groups in _batches(launch, schedule):
-        machines.append(_machine(launch, space, order, groups, first, kernarg, budget))
+        machines.append(_machine(launch, space, order, groups, first, kernarg, limits))
         first += len(groups) * launch.waves
     with np.errstate(all="ignore"):
         _run_all(machines, schedule)
@@ -183,12 +217,8 @@ def _batches(launch: Launch, schedule: Schedule) -> list[NDArray[np.intp]]:
         return [ids[i : i + at_once] for i in range(0, count, at_once)]
     rng = random.Random(schedule.seed)
     rng.shuffle(ids)  # type: ignore[arg-type]
-    batches, start = [], 0
-    while start < count:
-        size = rng.randint(1, at_once)
-        batches.append(ids[start : start + size])
-        start += size
-    return batches
+    parts = max(-(-count // at_once), min(count, INTERLEAVED))
+    return [np.asarray(part) for part in np.array_split(ids, parts)]
 
 
 def _run_all(machines: list[Machine], schedule: Schedule) -> None:
@@ -242,13 +272,21 @@ def _machine(
     groups: NDArray[np.intp],
     first: int,
     kernarg: Buffer,
-    budget: int,
+    limits: _Limits,
 ) -> Machine:
     meta = launch.program.metadata
     lds_bytes = meta.group_segment_size + launch.shared_bytes
     machine = Machine(
-        launch.program, compiled(launch.program), space, order, groups, launch.waves, lds_bytes,
-        first, budget,
+        launch.program,
+        compiled(launch.program),
+        space,
+        order,
+        groups,
+        launch.waves,
+        lds_bytes,
+        first,
+        limits.budget,
+        limits.until,
     )
     front = Front(machine, np.arange(len(groups) * launch.waves), launch.program.entry)
     _initial_registers(front, launch, kernarg)
@@ -283,7 +321,9 @@ def _initial_registers(front: Front, launch: Launch, kernarg: Buffer) -> None:
     index = SGPR + meta.user_sgprs
     x, y, _ = launch.grid
     ids = front.machine.group_ids(front)
-    for enabled, value in zip(meta.workgroup_ids, (ids % x, ids // x % y, ids // (x * y)), strict=True):
+    for enabled, value in zip(
+        meta.workgroup_ids, (ids % x, ids // x % y, ids // (x * y)), strict=True
+    ):
         if enabled:
             define(index, value[:, None].astype(np.uint32))
             index += 1

@@ -135,13 +135,14 @@ class Lds:
         """Where the last write is another wave's and not ordered before this access."""
         writer = self.writer[cells]
         group_first = (me // self.waves_per_group * self.waves_per_group)[:, None]
-        other = (writer >= 0) & (writer + group_first != me[:, None])
+        other: Mask = (writer >= 0) & (writer + group_first != me[:, None])
         if not other.any():
             return other
         wave = np.where(other, writer + group_first, 0)
         event = self.write_event[cells]
         direct = _DIRECT + self.released_direct[wave]
-        return other & (event > np.where(event >= _DIRECT, direct, self.released[wave]))
+        late: Mask = event > np.where(event >= _DIRECT, direct, self.released[wave])
+        return other & late
 
     def _check_read(
         self,
@@ -511,19 +512,24 @@ def swizzle_pattern(ins: Instruction) -> NDArray[np.intp]:
         return _swizzle_macro(ins, [p.strip().strip('"') for p in match[1].split(",")])
     code = int(text, 0)
     if code & 0x8000:
-        quad = np.array([code >> 2 * i & 3 for i in range(4)])
-        return _LANE // 4 * 4 + quad[_LANE % 4]
+        return _quads([code >> 2 * i & 3 for i in range(4)])
     return _bitmask_lanes(code & 31, code >> 5 & 31, code >> 10 & 31)
 
 
+def _quads(picks: list[int]) -> NDArray[np.intp]:
+    lanes: NDArray[np.intp] = _LANE // 4 * 4 + np.array(picks)[_LANE % 4]
+    return lanes
+
+
 def _bitmask_lanes(and_mask: int, or_mask: int, xor_mask: int) -> NDArray[np.intp]:
-    return _LANE // 32 * 32 + (((_LANE % 32 & and_mask) | or_mask) ^ xor_mask)
+    within: NDArray[np.intp] = ((_LANE % 32 & and_mask) | or_mask) ^ xor_mask
+    return _LANE // 32 * 32 + within
 
 
 def _swizzle_macro(ins: Instruction, parts: list[str]) -> NDArray[np.intp]:
     mode, *rest = parts
     if mode == "QUAD_PERM":
-        return _LANE // 4 * 4 + np.array([int(n) for n in rest])[_LANE % 4]
+        return _quads([int(n) for n in rest])
     if mode == "BITMASK_PERM":
         masks = [0, 0, 0]
         for bit, char in zip(range(4, -1, -1), rest[0], strict=True):
@@ -542,7 +548,8 @@ def _swizzle_macro(ins: Instruction, parts: list[str]) -> NDArray[np.intp]:
 
 def builders() -> dict[str, Builder]:
     """The builder of each DS instruction, by name."""
-    table: dict[str, Builder] = dict.fromkeys(_LOADS, _load) | dict.fromkeys(_STORES, _store)
+    table: dict[str, Builder] = dict.fromkeys(_LOADS, _load)
+    table |= dict.fromkeys(_STORES, _store)
     for width in _PAIRS:
         for middle in ("2", "2st64"):
             table[f"ds_read{middle}_{width}"] = _load_pair

@@ -7,6 +7,7 @@ front that is furthest behind runs first.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from gdn_judge.emulator.errors import (
     MissingWait,
     NoProgress,
     OutOfBounds,
+    OutOfTime,
     Site,
     Uninitialised,
     UnsupportedInstruction,
@@ -34,6 +36,7 @@ from gdn_judge.emulator.races import Order
 Builder = Callable[[Instruction, Program], Op]
 BARRIER, END = "barrier", "end"
 _NEVER = 1 << 60
+_CHECK_EVERY = 20_000  # instructions between looks at the budget and the clock
 
 
 def _waitcnt(ins: Instruction, program: Program) -> Op:
@@ -160,14 +163,14 @@ class Machine:
         lds_bytes: int,
         first_wave: int,
         budget: int,
+        until: float | None = None,
     ) -> None:
+        self.until = until
         self.program, self.ops, self.space, self.order = program, ops, space, order
         self.group_of_row = groups
         self.waves_per_group = waves_per_group
         self.first_wave = first_wave
-        self.lds = Lds(
-            len(groups), lds_bytes, waves_per_group, lds_module.smallest_access(program)
-        )
+        self.lds = Lds(len(groups), lds_bytes, waves_per_group, lds_module.smallest_access(program))
         waves = len(groups) * waves_per_group
         self.scratch = Scratch(waves, program.metadata.private_segment_size)
         self.counts = [0] * len(ops)
@@ -242,7 +245,7 @@ class Machine:
                 front.pc = pc
                 self._event(front, outcome)
                 break
-            if pc >= limit or done >= quantum:
+            if pc >= limit or done >= quantum or done >= _CHECK_EVERY:
                 front.pc = pc
                 self._rejoin(front)
                 break
@@ -250,6 +253,8 @@ class Machine:
         if self.budget < 0:
             site = self.site(front, self.program.instructions[pc], 0)
             raise NoProgress("the instruction budget of the launch is spent", site)
+        if self.until is not None and time.monotonic() > self.until:
+            raise OutOfTime(f"{self.program.name}: the deadline passed during emulation")
         return done
 
     def _rejoin(self, front: Front) -> None:
@@ -295,9 +300,7 @@ class Machine:
     def _release_complete(self) -> None:
         """Let go the workgroups whose waves all wait, if they wait at one barrier."""
         waves = np.concatenate([f.waves for f in self.waiting])
-        present = np.bincount(
-            waves // self.waves_per_group, minlength=len(self.group_of_row)
-        )
+        present = np.bincount(waves // self.waves_per_group, minlength=len(self.group_of_row))
         complete = present == self.waves_per_group
         if not complete.any():
             return

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdn_judge.emulator.assembly import Instruction
-from gdn_judge.emulator.errors import LaunchError, OutOfBounds
+from gdn_judge.emulator.errors import LaunchError, OutOfBounds, Uninitialised
 from gdn_judge.emulator.front import Array, Front, Mask
 
 _WINDOW = 36  # address bits of one buffer
 _GUARD = 1 << 24
-READ, WRITTEN, SHARED, ATOMIC = 1, 2, 4, 8
+READ, WRITTEN, SHARED, ATOMIC, MATES = 1, 2, 4, 8, 16
 
 
 @dataclass
@@ -45,7 +45,8 @@ class Buffer:
     """A piece of device memory.
 
     data holds `size` bytes and padding to a multiple of 16. `window` is its
-    place in the address space; `alignment` the address modulo 256.
+    place in the address space; `alignment` the address modulo 256. `defined` says
+    of each byte whether it holds a value; None: all do.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Buffer:
     audited: bool = True
     window: int = 0
     alignment: int = 0
+    defined: NDArray[np.bool_] | None = None
     granule: int = 16
     owner: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     flags: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
@@ -87,11 +89,16 @@ class Buffer:
             setattr(self.traffic, key, int(sizes.sum()))
         return self.traffic
 
+    def define(self, start: int, end: int) -> None:
+        """These bytes hold values now."""
+        if self.defined is not None:
+            self.defined[start:end] = True
+
     def conflicts(self) -> NDArray[np.intp]:
-        """Granules that several workgroups touched and at least one wrote."""
-        plain = (self.flags & SHARED != 0) & (self.flags & WRITTEN != 0)
-        mixed = (self.flags & (SHARED | ATOMIC | READ)) == (SHARED | ATOMIC | READ)
-        return np.flatnonzero(plain | mixed)
+        """Granules that several waves touched and at least one wrote."""
+        several = self.flags & (SHARED | MATES) != 0
+        mixed = (self.flags & (ATOMIC | READ)) == (ATOMIC | READ)
+        return np.flatnonzero(several & ((self.flags & WRITTEN != 0) | mixed))
 
     def contents(self) -> NDArray[np.uint8]:
         return self.data[: self.size].copy()
@@ -104,12 +111,17 @@ def make_buffer(
     writable: bool = True,
     audited: bool = True,
     alignment: int = 0,
+    keep_defined: bool = True,
 ) -> Buffer:
-    """A buffer with a copy of `contents` (any contiguous array)."""
+    """A buffer with a copy of `contents` (any contiguous array).
+
+    Without `keep_defined` the contents are poison: reading them is a fault.
+    """
     raw = np.ascontiguousarray(contents).reshape(-1).view(np.uint8)
     data = np.zeros(-(-max(len(raw), 1) // 16) * 16, np.uint8)
     data[: len(raw)] = raw
-    return Buffer(name, len(raw), data, writable, audited, alignment=alignment)
+    defined = None if keep_defined else np.zeros(len(data), np.bool_)
+    return Buffer(name, len(raw), data, writable, audited, alignment=alignment, defined=defined)
 
 
 @dataclass(frozen=True)
@@ -174,9 +186,7 @@ class AddressSpace:
             for offset, place in zip(offsets, places, strict=True):
                 yield buffer, int(offset), (int(place[0]), int(place[1]))
 
-    def _locate(
-        self, access: Access
-    ) -> Iterator[tuple[Buffer, NDArray[np.int64], Mask | None]]:
+    def _locate(self, access: Access) -> Iterator[tuple[Buffer, NDArray[np.int64], Mask | None]]:
         lanes = access.lanes
         everyone = bool(lanes.all())
         flat = access.address.reshape(-1) if everyone else access.address[lanes]
@@ -209,9 +219,28 @@ class AddressSpace:
             self._outside(access, where, at, _describe(buffer, int(offsets[at]), access.size))
         if access.kind & (WRITTEN | ATOMIC) and not buffer.writable:
             self._outside(access, where, 0, f"write to the read-only buffer {buffer.name!r}")
+        if buffer.defined is not None:
+            self._check_defined(access, buffer, offsets, where)
         if buffer.audited:
             self._audit(access, buffer, offsets, where)
         return buffer, offsets, where
+
+    def _check_defined(
+        self, access: Access, buffer: Buffer, offsets: NDArray[np.int64], where: Mask | None
+    ) -> None:
+        assert buffer.defined is not None
+        touched = offsets[:, None] + np.arange(access.size)
+        if access.kind != WRITTEN:
+            blank = ~buffer.defined[touched].all(axis=1)
+            if blank.any():
+                at = int(np.argmax(blank))
+                every = np.ones(access.address.shape, bool) if where is None else where
+                row = int(np.argwhere(every)[at][0])
+                what = f"offset {int(offsets[at])} of the buffer {buffer.name!r} was never written"
+                site = access.front.machine.site(access.front, access.instruction, row)
+                raise Uninitialised(what, site)
+        if access.kind & (WRITTEN | ATOMIC):
+            buffer.defined[touched] = True
 
     def _outside(self, access: Access, where: Mask | None, at: int, what: str) -> None:
         place = np.argwhere(np.ones(access.address.shape, bool) if where is None else where)[at]
@@ -229,11 +258,11 @@ class AddressSpace:
             traffic.written += count
         else:
             traffic.read += count
-        owners = access.front.machine.group_ids(access.front)
         shape = access.address.shape
-        spread = np.broadcast_to(owners[:, None], shape)
-        groups = spread.reshape(-1) if where is None else spread[where]
-        _mark(buffer, offsets, access.size, groups, access.kind)
+        spread = np.broadcast_to(access.front.launch_waves[:, None], shape)
+        waves = spread.reshape(-1) if where is None else spread[where]
+        size = access.front.machine.waves_per_group
+        _mark(buffer, offsets, access.size, waves, access.kind, size)
         if self.log is not None:
             self.log.record(access, buffer, offsets, where)
 
@@ -261,23 +290,26 @@ def _mark(
     buffer: Buffer,
     offsets: NDArray[np.int64],
     size: int,
-    groups: NDArray[np.intp],
+    waves: NDArray[np.intp],
     kind: int,
+    waves_per_group: int,
 ) -> None:
     granule = granule_of(offsets, size)
     if granule < buffer.granule:
         buffer.refine(granule)
     index = expand(offsets, size, buffer.granule)
-    mine = (groups + 1).astype(np.int32)[:, None]
+    mine = (waves + 1).astype(np.int32)[:, None]
     owner = buffer.owner[index]
     free = owner == 0
     if free.any():
         buffer.owner[index[free]] = np.broadcast_to(mine, index.shape)[free]
         owner = buffer.owner[index]
     buffer.flags[index] |= np.uint8(kind)
-    shared = owner != mine
-    if shared.any():
-        buffer.flags[index[shared]] |= np.uint8(SHARED)
+    other = owner != mine
+    if other.any():
+        foreign = (owner - 1) // waves_per_group != (mine - 1) // waves_per_group
+        buffer.flags[index[other & ~foreign]] |= np.uint8(MATES)
+        buffer.flags[index[foreign]] |= np.uint8(SHARED)
 
 
 def _gather(buffer: Buffer, offsets: NDArray[np.int64], size: int) -> list[Any]:

@@ -157,7 +157,7 @@ def fract32(x: F32) -> F32:
     return np.minimum(x - np.floor(x), np.float32(1.0 - 2.0**-24))
 
 
-def ldexp32(x: F32, n: NDArray[np.int32]) -> F32:
+def ldexp32(x: F32, n: NDArray[np.int32] | np.int32) -> F32:
     """x * 2**n, rounded once; the exponent is clamped where the result is settled anyway."""
     wide = np.ldexp(x.astype(np.float64), np.clip(n, -400, 400))
     r: F32 = wide.astype(np.float32)
@@ -199,7 +199,8 @@ def div_scale32(s0: F32, den: F32, num: F32) -> tuple[F32, Bool]:
 
 
 def _denormal32(x: F64) -> Bool:
-    return (np.abs(x) < _TINY32) & (x != 0)
+    small: Bool = (np.abs(x) < _TINY32) & (x != 0)
+    return small
 
 
 def div_fmas32(a: F32, b: F32, c: F32, scaled: Bool) -> F32:
@@ -308,12 +309,14 @@ for _code in (0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF):
 
 def from_e4m3fn(code: U32) -> F32:
     """OCP e4m3fn codes (low 8 bits) to float32."""
-    return _E4M3FN[code & np.uint32(0xFF)]
+    value: F32 = _E4M3FN[code & np.uint32(0xFF)]
+    return value
 
 
 def from_e5m2(code: U32) -> F32:
     """OCP e5m2 codes (low 8 bits) to float32."""
-    return _E5M2[code & np.uint32(0xFF)]
+    value: F32 = _E5M2[code & np.uint32(0xFF)]
+    return value
 
 
 def bit_reverse32(x: U32) -> U32:

@@ -351,12 +351,27 @@ def finish_float(ins: Instruction) -> Callable[[Any], Any] | None:
     return finish
 
 
-_KNOWN = frozenset("mul div clamp".split())
+_KNOWN = frozenset(["mul", "div", "clamp"])
 _DPP = frozenset(
-    "quad_perm row_shl row_shr row_ror wave_shl wave_shr wave_rol wave_ror row_mirror "
-    "row_half_mirror row_bcast row_newbcast row_mask bank_mask bound_ctrl".split()
+    [
+        "quad_perm",
+        "row_shl",
+        "row_shr",
+        "row_ror",
+        "wave_shl",
+        "wave_shr",
+        "wave_rol",
+        "wave_ror",
+        "row_mirror",
+        "row_half_mirror",
+        "row_bcast",
+        "row_newbcast",
+        "row_mask",
+        "bank_mask",
+        "bound_ctrl",
+    ]
 )
-_SDWA = frozenset("dst_sel dst_unused src0_sel src1_sel".split())
+_SDWA = frozenset(["dst_sel", "dst_unused", "src0_sel", "src1_sel"])
 
 
 def _check(ins: Instruction, kind: str) -> None:
@@ -457,9 +472,7 @@ def _writer(dst: Operand, kind: str, pattern: Lanes | None, words: Subword) -> A
         return wide
     bits = _bits_of(kind)
     if words.writes_part:
-        return lambda front, value: front.write(
-            index, words.insert(bits(value), front.regs[index])
-        )
+        return lambda front, value: front.write(index, words.insert(bits(value), front.regs[index]))
     if pattern is not None and pattern.partial:
         return lambda front, value: front.write_where(
             index, bits(value), pattern.write_lanes(front)
@@ -485,7 +498,9 @@ def _lane_taint(
     words: Subword,
 ) -> Any:
     special = _TAINT.get(ins.name)
-    raw = [raw_reader(ins, s, "q" if k in WIDE else "u") for s, k in zip(sources, kinds, strict=True)]
+    raw = [
+        raw_reader(ins, s, "q" if k in WIDE else "u") for s, k in zip(sources, kinds, strict=True)
+    ]
 
     def taint(front: Front, bits: Callable[[int], Array]) -> dict[int, Array]:
         taints = [_operand_taint(s, k, bits) for s, k in zip(sources, kinds, strict=True)]

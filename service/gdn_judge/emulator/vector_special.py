@@ -67,7 +67,8 @@ def _cndmask(ins: Instruction, program: Program) -> Op:
     index = dst.index
 
     def run(front: Front) -> None:
-        front.write(index, np.where(lanes(front), rb(front), ra(front)).view(_U))
+        value: Any = np.where(lanes(front), rb(front), ra(front))
+        front.write(index, value.view(_U))
 
     def taint(front: Front, bits: Callable[[int], Array]) -> dict[int, Array]:
         none = np.zeros((1, 1), _U)
@@ -94,7 +95,7 @@ def _cndmask_moved(ins: Instruction, pattern: Any, words: Any) -> Op:
             first = pattern.apply(front, first)
         first = words.source(0).extract(first, a.sext) if words.source(0) else first
         second = words.source(1).extract(second, b.sext) if words.source(1) else second
-        value = np.where(front.read_mask(VCC), second, first)
+        value: Any = np.where(front.read_mask(VCC), second, first)
         if words.writes_part:
             value = words.insert(value, front.regs[dst.index])
         if pattern is not None and pattern.partial:
@@ -145,10 +146,7 @@ def _mad_64(ins: Instruction, program: Program) -> Op:
         product, addend = ra(front).astype(wide) * rb(front).astype(wide), rc(front)
         value = product + addend
         low, high = split(value)
-        if signed:
-            out = ((product ^ value) & (addend ^ value)) < 0
-        else:
-            out = value < product
+        out = (product ^ value) & (addend ^ value) < 0 if signed else value < product
         front.write(dst.index, low)
         front.write(dst.index + 1, high)
         front.write_mask(carry_out.index, out)
@@ -300,7 +298,8 @@ def _readfirstlane(ins: Instruction, program: Program) -> Op:
         if value.shape[1] == 1 or front.full:
             return value[:, :1]
         lane = np.argmax(front.mask, axis=1)  # lane 0 where no lane is active
-        return front.lanes(value)[np.arange(len(front)), lane][:, None]
+        picked: Array = front.lanes(value)[np.arange(len(front)), lane][:, None]
+        return picked
 
     def run(front: Front) -> None:
         front.write_scalar(dst.index, pick(front, read(front)))
@@ -308,9 +307,7 @@ def _readfirstlane(ins: Instruction, program: Program) -> Op:
     def taint(front: Front, bits: Callable[[int], Array]) -> dict[int, Array]:
         return {dst.index: pick(front, bits(src.index))}
 
-    return _op(
-        ins, run, read_registers(src), read_registers(dst), taint=taint, lanewise=False
-    )
+    return _op(ins, run, read_registers(src), read_registers(dst), taint=taint, lanewise=False)
 
 
 def _readlane(ins: Instruction, program: Program) -> Op:
@@ -320,7 +317,8 @@ def _readlane(ins: Instruction, program: Program) -> Op:
 
     def pick(front: Front, value: Array) -> Array:
         at = np.broadcast_to(which(front) & _U(63), (len(front), 1))[:, 0]
-        return front.lanes(value)[np.arange(len(front)), at][:, None]
+        picked: Array = front.lanes(value)[np.arange(len(front)), at][:, None]
+        return picked
 
     def run(front: Front) -> None:
         front.write_scalar(dst.index, pick(front, read(front)))
@@ -330,9 +328,7 @@ def _readlane(ins: Instruction, program: Program) -> Op:
 
     reads = read_registers(src, lane)
     strict = all_bits(read_registers(lane))
-    return _op(
-        ins, run, reads, read_registers(dst), strict=strict, taint=taint, lanewise=False
-    )
+    return _op(ins, run, reads, read_registers(dst), strict=strict, taint=taint, lanewise=False)
 
 
 def _writelane(ins: Instruction, program: Program) -> Op:
@@ -353,9 +349,7 @@ def _writelane(ins: Instruction, program: Program) -> Op:
 
     reads = read_registers(src, lane)
     strict = all_bits(read_registers(lane))
-    return _op(
-        ins, run, reads, read_registers(dst), strict=strict, taint=taint, lanewise=False
-    )
+    return _op(ins, run, reads, read_registers(dst), strict=strict, taint=taint, lanewise=False)
 
 
 def _swap_rows(ins: Instruction, program: Program) -> Op:
@@ -409,8 +403,10 @@ def _mbcnt(ins: Instruction, program: Program) -> Op:
     check_modifiers(ins)
     dst, a, b = ins.operands
     ra, rb = raw_reader(ins, a, "u"), raw_reader(ins, b, "u")
-    below = (1 << np.minimum(_LANE64, 32)) - 1 if "lo" in ins.name else (
-        (1 << np.maximum(_LANE64 - 32, 0)) - 1
+    below = (
+        (1 << np.minimum(_LANE64, 32)) - 1
+        if "lo" in ins.name
+        else ((1 << np.maximum(_LANE64 - 32, 0)) - 1)
     )
     mask = below.astype(_U)[None, :]
 
@@ -460,7 +456,10 @@ def _packed(ins: Instruction, program: Program) -> Op:
         picks = _select_bits(ins, key, count, default)
         signs = _select_bits(ins, sign_key, count, 0)
         halves.append(
-            [replace(_half(s, p, ins), neg=bool(n)) for s, p, n in zip(sources, picks, signs, strict=True)]
+            [
+                replace(_half(s, p, ins), neg=bool(n))
+                for s, p, n in zip(sources, picks, signs, strict=True)
+            ]
         )
     low, high = ([reader(ins, o, "f") for o in half] for half in halves)
     finish = finish_float(ins)
@@ -586,7 +585,8 @@ def _div_fmas(ins: Instruction, program: Program) -> Op:
     readers = [reader(ins, s, "f") for s in sources]
 
     def run(front: Front) -> None:
-        value = nm.div_fmas32(*(r(front) for r in readers), front.read_mask(VCC))
+        a, b, c = (r(front) for r in readers)
+        value = nm.div_fmas32(a, b, c, front.read_mask(VCC))
         front.write(dst.index, value.view(_U))
 
     reads = read_registers(*sources) | {VCC, VCC + 1}
@@ -623,7 +623,8 @@ def _cvt_pk_fp8(ins: Instruction, program: Program) -> Op:
         shared = lanes[2] != 0 if rest else np.zeros((1, 1), np.bool_)
         low = np.where((lanes[0] != 0) | shared, _U(0xFF), _U(0))
         high = np.where((lanes[1] != 0) | shared, _U(0xFF00), _U(0))
-        return {dst.index: _merge_half(bits(dst.index), low | high, upper)}
+        both: Any = low | high
+        return {dst.index: _merge_half(bits(dst.index), both, upper)}
 
     return _op(ins, run, read_registers(a, b, dst, *rest), read_registers(dst), taint=taint)
 
@@ -681,7 +682,8 @@ def _bitop3(ins: Instruction, program: Program) -> Op:
     keep = _U(0xFFFF if ins.name == "v_bitop3_b16" else 0xFFFFFFFF)
 
     def run(front: Front) -> None:
-        front.write(dst.index, nm.bitop3(*(r(front) for r in readers), table) & keep)
+        a, b, c = (r(front) for r in readers)
+        front.write(dst.index, nm.bitop3(a, b, c, table) & keep)
 
     return _op(ins, run, read_registers(*sources), read_registers(dst))
 

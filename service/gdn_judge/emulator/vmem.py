@@ -76,7 +76,9 @@ def _global_address(ins: Instruction, vector: Operand, scalar: Operand) -> Addre
     offset = np.int64(_signed_offset(ins))
     if scalar.kind == "off":
         base = raw_reader(ins, vector, "q")
-        return lambda front, size: _lanes_like(front, (base(front).view(np.int64) + offset).view(_Q))
+        return lambda front, size: _lanes_like(
+            front, (base(front).view(np.int64) + offset).view(_Q)
+        )
     low = raw_reader(ins, vector, "u")
     high = raw_reader(ins, scalar, "q")
 
@@ -489,7 +491,15 @@ def _atomic_operands(
 
 # direct to LDS
 
-_DIRECT = {"ubyte": 1, "sbyte": 1, "ushort": 2, "sshort": 2, "dword": 4, "dwordx3": 12, "dwordx4": 16}
+_DIRECT = {
+    "ubyte": 1,
+    "sbyte": 1,
+    "ushort": 2,
+    "sshort": 2,
+    "dword": 4,
+    "dwordx3": 12,
+    "dwordx4": 16,
+}
 
 
 def _direct_to_lds(ins: Instruction, program: Program) -> Op:
@@ -519,7 +529,9 @@ def _direct_to_lds(ins: Instruction, program: Program) -> Op:
         front.machine.lds.store_later(front, ins, target, front.mask, step, words)
         _in_flight(front, ins, frozenset(), ("vm",))
 
-    return Op(ins, run, frozenset(reads), frozenset(), strict=all_bits(reads), touch=frozenset(reads))
+    return Op(
+        ins, run, frozenset(reads), frozenset(), strict=all_bits(reads), touch=frozenset(reads)
+    )
 
 
 def _fence(ins: Instruction, program: Program) -> Op:
