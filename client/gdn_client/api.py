@@ -249,7 +249,7 @@ def _quoted(part: str) -> str:
 
 
 def _job_path(job_id: str, rest: str = "") -> str:
-    if not re.fullmatch(r"[a-z0-9]{1,40}", job_id):
+    if not re.fullmatch(r"[a-z0-9]{1,20}", job_id):
         raise UnknownName(
             f"{one_line(job_id, 60)!r} is not a job's id",
             remedy="`gdn-client status` lists the latest jobs.",

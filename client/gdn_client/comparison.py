@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gdn_client.document import Document, Scalar
-from gdn_client.report.cases import BATCH_COLUMNS, batch_cells, batch_of, order_of
+from gdn_client.report.cases import BATCH_COLUMNS, Batch, batch_of
 from gdn_client.report.figures import microseconds, scalar
 from gdn_client.report.roofline import fused
 from gdn_client.report.table import EMPTY, Cell, Column, Section, Table, without_constant
@@ -35,14 +35,12 @@ def compare(a: Side, b: Side) -> Section:
     comparable = a.environment_id is not None and a.environment_id == b.environment_id
     kinds = _times(a.document), _times(b.document)
     rows = []
-    for batch in sorted(set(kinds[0]) | set(kinds[1]), key=order_of):
+    for batch in sorted(set(kinds[0]) | set(kinds[1]), key=lambda b: b.order):
         left, right = kinds[0].get(batch), kinds[1].get(batch)
         change = EMPTY
         if comparable and left and right:
             change = Cell(f"{(right - left) / left:+.1%}")
-        rows.append(
-            [*batch_cells(batch), Cell(microseconds(left)), Cell(microseconds(right)), change]
-        )
+        rows.append([*batch.cells(), Cell(microseconds(left)), Cell(microseconds(right)), change])
     columns = [*BATCH_COLUMNS, Column(f"{a.name} us"), Column(f"{b.name} us"), Column("change")]
     table, heads = without_constant(Table(columns, rows), "heads")
     return Section(
@@ -65,7 +63,7 @@ def _facts(same_binary: bool, comparable: bool) -> list[str]:
     return facts
 
 
-def _times(document: Document) -> dict[tuple[float, str, str], float]:
+def _times(document: Document) -> dict[Batch, float]:
     times = {}
     for case in document.cases:
         m = fused(case)

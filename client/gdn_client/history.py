@@ -10,7 +10,7 @@ from gdn_client.document import Document, read_document
 from gdn_client.errors import CommitUnavailable
 from gdn_client.models import StoredResult
 from gdn_client.report.build import SUITE_ORDER
-from gdn_client.report.cases import batch_of, order_of
+from gdn_client.report.cases import Batch, batch_of
 from gdn_client.report.figures import microseconds
 from gdn_client.report.roofline import fused
 from gdn_client.report.table import EMPTY, Cell, Column, Table, tone_of, without_empty_columns
@@ -84,23 +84,25 @@ def _verdict(verdict: str | None) -> Cell:
     return EMPTY if verdict is None else Cell(verdict, tone_of(verdict))
 
 
-def _times(document: Document) -> dict[tuple[float, str, str], float | None]:
+def _times(document: Document) -> dict[Batch, float | None]:
     found = ((batch_of(case), fused(case)) for case in document.cases)
     return {batch: m.median for batch, m in found if m is not None}
 
 
-def _batches(documents: list[Document]) -> list[tuple[float, str, str]]:
+def _batches(documents: list[Document]) -> list[Batch]:
     """At most SHOWN_BATCHES, spread over those without FP8, the smallest and largest included."""
     every = {batch for document in documents for batch in _times(document)}
-    plain = sorted((b for b in every if b[2] != "yes"), key=order_of) or sorted(every, key=order_of)
+    plain = sorted((b for b in every if b.fp8 != "yes"), key=lambda b: b.order) or sorted(
+        every, key=lambda b: b.order
+    )
     if len(plain) <= SHOWN_BATCHES:
         return plain
     step = (len(plain) - 1) / (SHOWN_BATCHES - 1)
     return [plain[round(i * step)] for i in range(SHOWN_BATCHES)]
 
 
-def _title(batch: tuple[float, str, str]) -> str:
-    return f"T={batch[0]:.0f} {batch[1]}".rstrip()
+def _title(batch: Batch) -> str:
+    return f"T={batch.tokens} {batch.heads}".rstrip()
 
 
 def as_json(entries: list[Entry]) -> list[dict[str, Any]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from gdn_client.document import Document
 from gdn_client.models import Job, Run, StoredResult
 from gdn_client.report import codeobject, correctness, determinism, generic, roofline
+from gdn_client.report.cases import problems
 from gdn_client.report.table import Report, Section, Table, without_constant
 from gdn_client.text import duration, one_line
 
@@ -44,6 +47,8 @@ def section(document: Document) -> Section:
         reason=one_line(document.reason),
         facts=list(dict.fromkeys(one_line(fact, 120) for fact in facts if fact)),
         tables=tables,
+        problems=problems(document),
+        cases=len(document.cases),
         notes=[one_line(note, 600) for note in document.notes],
         log_tail=document.log_tail if document.verdict != "passed" else "",
     )
@@ -78,13 +83,14 @@ def job_report(job: Job, documents: dict[str, Document]) -> Report:
         "answered from the store" if job.from_store else "",
         one_line(job.reason),
     ]
-    return Report(
+    report = Report(
         title=f"Job {job.id}",
         subject=one_line(job.subject, 120),
         verdict=str(job.state),
         facts=[fact for fact in facts if fact],
         sections=sections,
     )
+    return _notes_once(report)
 
 
 def commit_report(
@@ -92,13 +98,25 @@ def commit_report(
 ) -> Report:
     ordered = sorted(results, key=lambda pair: (_place(pair[0].suite), pair[0].device_kind))
     verdicts = [result.verdict for result, _ in ordered]
-    return Report(
+    report = Report(
         title=f"Commit {sha[:12]}",
         subject=one_line(subject, 120),
         verdict=worst_verdict(verdicts),
         facts=[f"target {target}"],
         sections=[section(document) for _, document in ordered],
     )
+    return _notes_once(report)
+
+
+def _notes_once(report: Report) -> Report:
+    """Notes that several sections hold are said once, at the end."""
+    counts = Counter(note for section in report.sections for note in set(section.notes))
+    shared = [note for section in report.sections for note in section.notes if counts[note] > 1]
+    sections = [
+        replace(section, notes=[note for note in section.notes if counts[note] == 1])
+        for section in report.sections
+    ]
+    return replace(report, sections=sections, notes=list(dict.fromkeys(shared)))
 
 
 def worst_verdict(verdicts: list[str]) -> str:

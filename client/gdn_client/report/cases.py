@@ -3,65 +3,90 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from gdn_client.document import Case, Check, Document
 from gdn_client.report.figures import scalar
-from gdn_client.report.table import EMPTY, Cell, Column, Table, Tone
+from gdn_client.report.table import EMPTY, Cell, Column, Problem, Table, Tone
 from gdn_client.text import one_line
 
 BATCH_COLUMNS = [Column("T"), Column("heads", left=True), Column("fp8", left=True)]
-SHOWN_BAD_CASES = 20
 
-Batch = tuple[float, str, str]
+
+@dataclass(frozen=True)
+class Batch:
+    """The row that a case belongs to. Cases of the support predicate share one row."""
+
+    tokens: int | None
+    heads: str
+    fp8: str
+    label: str = ""
+
+    def cells(self) -> list[Cell]:
+        return [
+            Cell(self.label if self.tokens is None else str(self.tokens)),
+            Cell(self.heads),
+            Cell(self.fp8),
+        ]
+
+    @property
+    def order(self) -> tuple[bool, int, str, int]:
+        """Head counts ascending, FP8 off before on, T ascending, what has no T last."""
+        keys = self.heads.partition("x")[0]
+        return (
+            self.tokens is None,
+            int(keys) if keys.isdecimal() else 0,
+            self.fp8,
+            self.tokens or 0,
+        )
 
 
 def batch_of(case: Case) -> Batch:
-    """(T, heads, fp8) of a case; the key by which rows are grouped and ordered."""
+    kind = case.params.get("kind")
     tokens = case.params.get("T")
+    if kind == "predicate" or not isinstance(tokens, int):
+        return Batch(None, "", "", label=scalar(kind) if kind is not None else "other")
     heads = case.params.get("KH"), case.params.get("VH")
     fp8 = case.params.get("fp8")
-    return (
-        float(tokens) if isinstance(tokens, int | float) else math.inf,
+    return Batch(
+        tokens,
         f"{heads[0]}x{heads[1]}" if None not in heads else "",
         "" if fp8 is None else scalar(fp8),
     )
 
 
-def batch_cells(batch: Batch) -> list[Cell]:
-    tokens, heads, fp8 = batch
-    return [Cell("" if math.isinf(tokens) else f"{tokens:.0f}"), Cell(heads), Cell(fp8)]
-
-
-def order_of(batch: Batch) -> tuple[int, str, float]:
-    """Head counts ascending, FP8 off before on, T ascending."""
-    keys = batch[1].partition("x")[0]
-    return (int(keys) if keys.isdecimal() else 0, batch[2], batch[0])
-
-
 def grouped(cases: list[Case]) -> dict[Batch, list[Case]]:
-    """Cases by batch; batches with a bad case first, then in order."""
+    """Cases by batch; batches with a wrong case first, then those not reached, then in order."""
     groups: dict[Batch, list[Case]] = {}
     for case in cases:
         groups.setdefault(batch_of(case), []).append(case)
 
-    def rank(item: tuple[Batch, list[Case]]) -> tuple[int, int, tuple[int, str, float]]:
+    def rank(item: tuple[Batch, list[Case]]) -> tuple[int, int, tuple[bool, int, str, int]]:
         outcomes = [case.outcome for case in item[1]]
         wrong = sum(outcome not in ("passed", "not_run") for outcome in outcomes)
-        return -wrong, -outcomes.count("not_run"), order_of(item[0])
+        return -wrong, -outcomes.count("not_run"), item[0].order
 
     return dict(sorted(groups.items(), key=rank))
 
 
+def passed_cell(cases: list[Case]) -> Cell:
+    passed = sum(case.passed for case in cases)
+    return Cell(f"{passed}/{len(cases)}", Tone.GOOD if passed == len(cases) else Tone.BAD)
+
+
 def strain(check: Check) -> float:
-    """How much of its bound a check used: 1 at the bound, above 1 past it."""
+    """How much of its bound a check used: 1 at the bound, above 1 past it.
+
+    Counts that are as they should be, and what is only measured, use nothing of it.
+    """
     value, bound = check.value, check.bound
     if isinstance(value, bool | str | None) or isinstance(bound, bool | str | None):
         return 0.0 if check.passed else math.inf
+    if check.passed and isinstance(value, int):
+        return 0.0
     if check.relation in (">=", ">"):
-        value, bound = (1 - value, 1 - bound) if 0 < bound <= 1 else (bound, value)
-    if bound == 0:
-        return 0.0 if value == 0 and check.passed else math.inf
-    used = abs(value / bound)
+        value, bound = (1 - value, 1 - bound) if 0 < bound < 1 else (bound, value)
+    used = abs(value / bound) if bound else (0.0 if value == 0 else math.inf)
     return used if check.passed else max(used, 1.0)
 
 
@@ -71,79 +96,57 @@ def worst_check(cases: list[Case]) -> tuple[Case, Check] | None:
     return max(pairs, key=lambda p: (not p[1].passed, strain(p[1])), default=None)
 
 
-def check_cells(check: Check | None) -> list[Cell]:
+def check_cells(check: Check | None, name: str | None = None) -> list[Cell]:
     """Name, value, bound with its relation."""
     if check is None:
         return [EMPTY, EMPTY, EMPTY]
     tone = Tone.PLAIN if check.passed else Tone.BAD
-    bound = scalar(check.bound)
-    value = scalar(check.value)
+    label = Cell(one_line(name or check.name, 40), tone)
     if check.relation == "holds":
-        value = "holds" if check.passed else "does not"
-        return [Cell(one_line(check.name, 40), tone), Cell(value, tone), EMPTY]
-    return [
-        Cell(one_line(check.name, 40), tone),
-        Cell(one_line(value, 24), tone),
-        Cell(f"{check.relation} {one_line(bound, 24)}" if bound else ""),
-    ]
+        return [label, Cell("holds" if check.passed else "does not", tone), EMPTY]
+    bound = one_line(scalar(check.bound), 24)
+    relation = f"{check.relation} {bound}" if bound else check.relation
+    return [label, Cell(one_line(scalar(check.value), 24), tone), Cell(relation)]
 
 
 def outcome_cell(case: Case) -> Cell:
     return Cell(case.outcome, Tone.GOOD if case.passed else Tone.BAD)
 
 
-def bad_cases(document: Document) -> list[Table]:
-    """One table of the cases that did not pass, worst first; none if all did."""
+def problems(document: Document) -> list[Problem]:
+    """The cases that did not pass, wrong ones before those not reached."""
     bad = [case for case in document.cases if not case.passed]
     bad.sort(key=lambda case: case.outcome == "not_run")
-    if not bad:
-        return []
-    rows = []
-    for case in bad[:SHOWN_BAD_CASES]:
-        worst = worst_check([case])
-        check = worst[1] if worst is not None and not worst[1].passed else None
-        why = one_line(case.reason or (check.detail if check else ""), 300)
-        rows.append(
-            [Cell(one_line(case.id, 60)), outcome_cell(case), *check_cells(check), Cell(why)]
-        )
-    more = len(bad) - len(rows)
-    columns = [
-        Column("case", left=True),
-        Column("outcome", left=True),
-        Column("check", left=True),
-        Column("value"),
-        Column("bound"),
-        Column("why", left=True, flexible=True),
-    ]
-    note = f"and {more} more; --json has them all" if more > 0 else ""
     return [
-        Table(columns, rows, title=f"Not passed: {len(bad)} of {len(document.cases)}", note=note)
+        Problem(
+            one_line(case.id, 80),
+            case.outcome,
+            [_said(check) for check in case.checks if not check.passed],
+            one_line(case.reason, 300),
+        )
+        for case in bad
     ]
+
+
+def _said(check: Check) -> str:
+    """`out_exact is 0.944, should be >= 0.98`, with the judge's detail."""
+    name, _, bound = (cell.text for cell in check_cells(check))
+    value = one_line(scalar(check.value), 24)
+    text = f"{name} does not hold" if check.relation == "holds" else f"{name} is {value}"
+    text += f", should be {bound}" if bound else ""
+    return f"{text} ({one_line(check.detail, 200)})" if check.detail else text
 
 
 def worst_by_check(document: Document) -> list[Table]:
-    """For each check name: how often it was judged, and its worst value against its bound."""
-    names: dict[str, list[tuple[Case, Check]]] = {}
+    """For each check: how often it was judged, and its worst value against its bound.
+
+    Checks named by a verb and an object ("refuses conv_bias:none") share a row per verb.
+    """
+    families: dict[str, list[tuple[Case, Check]]] = {}
     for case in document.cases:
         for check in case.checks:
-            names.setdefault(check.name, []).append((case, check))
-    if not names:
-        return []
-    rows = []
-    for pairs in names.values():
-        case, check = max(pairs, key=lambda p: (not p[1].passed, strain(p[1])))
-        failed = sum(not c.passed for _, c in pairs)
-        rows.append(
-            (
-                failed,
-                [
-                    *check_cells(check),
-                    Cell(f"{len(pairs) - failed}/{len(pairs)}", Tone.BAD if failed else Tone.GOOD),
-                    Cell(one_line(case.id, 60)),
-                ],
-            )
-        )
-    rows.sort(key=lambda item: -item[0])
+            families.setdefault(check.name.partition(" ")[0], []).append((case, check))
+    rows = sorted((_family_row(pairs) for pairs in families.values()), key=lambda row: -row[0])
     columns = [
         Column("check", left=True),
         Column("worst value"),
@@ -151,4 +154,18 @@ def worst_by_check(document: Document) -> list[Table]:
         Column("passed"),
         Column("in case", rank=1, left=True),
     ]
-    return [Table(columns, [row for _, row in rows], title="Worst value of each check")]
+    cells = [row for _, row in rows]
+    return [Table(columns, cells, title="Worst value of each check")] if cells else []
+
+
+def _family_row(pairs: list[tuple[Case, Check]]) -> tuple[int, list[Cell]]:
+    """How many failed, and the row of the worst of them."""
+    case, check = max(pairs, key=lambda p: (not p[1].passed, strain(p[1])))
+    failed = sum(not other.passed for _, other in pairs)
+    verb, _, rest = check.name.partition(" ")
+    name = f"{verb} ..." if rest and check.passed else check.name
+    return failed, [
+        *check_cells(check, name),
+        Cell(f"{len(pairs) - failed}/{len(pairs)}", Tone.BAD if failed else Tone.GOOD),
+        Cell(one_line(case.id, 60)),
+    ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gdn_client.document import Document
-from gdn_client.report.cases import bad_cases, worst_by_check
+from gdn_client.report.cases import worst_by_check
 from gdn_client.report.figures import scalar
 from gdn_client.report.table import EMPTY, Cell, Column, Table, without_empty_columns
 from gdn_client.text import one_line
 
 
 def tables(document: Document) -> list[Table]:
-    return [kernel_table(document), *bad_cases(document), *worst_by_check(document)]
+    return [kernel_table(document), *worst_by_check(document)]
 
 
 def kernel_table(document: Document) -> Table:

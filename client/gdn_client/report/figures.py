@@ -8,6 +8,8 @@ from gdn_client.document import Scalar
 def microseconds(value: float | None) -> str:
     if value is None:
         return ""
+    if abs(value) >= 10_000:
+        return whole(round(value))
     return f"{value:.2f}" if abs(value) < 100 else f"{value:.1f}"
 
 

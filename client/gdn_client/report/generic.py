@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gdn_client.document import Document
 from gdn_client.report.cases import (
-    bad_cases,
     check_cells,
     outcome_cell,
     worst_by_check,
@@ -33,4 +32,4 @@ def tables(document: Document) -> list[Table]:
                 *check_cells(worst[1] if worst else None),
             ]
         )
-    return [Table(_COLUMNS, rows), *bad_cases(document), *worst_by_check(document)]
+    return [Table(_COLUMNS, rows), *worst_by_check(document)]

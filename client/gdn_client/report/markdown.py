@@ -16,6 +16,8 @@ _LINE_START = re.compile(r"^([-+=#]|\d+(?=[.)](?:\s|$)))")
 _BREAK = "\u200b"  # a zero-width space: keeps "@name" readable and no mention
 _MARKS = {"passed": "✅", "failed": "❌", "suspect": "❌", "error": "❌"}
 LOG_LINES = 40
+SHOWN_PROBLEMS = 50
+SHOWN_CHECKS = 5
 
 
 def render(report: Report) -> str:
@@ -25,6 +27,7 @@ def render(report: Report) -> str:
     lines += [" · ".join(inert(fact) for fact in report.facts), ""]
     for section in report.sections:
         lines += _section(section)
+    lines += [f"- {inert(note)}" for note in report.notes]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -58,18 +61,36 @@ def _section(section: Section) -> list[str]:
     for paragraph in (section.reason, " · ".join(section.facts)):
         if paragraph:
             lines += [inert(paragraph), ""]
-    for each in section.tables:
+    for number, each in enumerate(section.tables):
         if each.title:
             lines += [f"**{inert(each.title)}**", ""]
         lines += [*table(each), ""]
         if each.note:
             lines += [inert(each.note), ""]
+        if number == 0:
+            lines += _problems(section)
+    if not section.tables:
+        lines += _problems(section)
     lines += [f"- {inert(note)}" for note in section.notes]
     if section.notes:
         lines.append("")
     if section.log_tail:
         lines += _log(section.log_tail)
     return lines
+
+
+def _problems(section: Section) -> list[str]:
+    if not section.problems:
+        return []
+    lines = [f"**Not passed: {len(section.problems)} of {section.cases}**", ""]
+    lines += [_row(["case", "outcome", "checks", "why"]), _row([":--"] * 4)]
+    for problem in section.problems[:SHOWN_PROBLEMS]:
+        checks = "; ".join(problem.checks[:SHOWN_CHECKS])
+        more = len(problem.checks) - SHOWN_CHECKS
+        checks += f"; and {more} more" if more > 0 else ""
+        lines.append(_row([inert(x) for x in (problem.case, problem.outcome, checks, problem.why)]))
+    more = len(section.problems) - SHOWN_PROBLEMS
+    return [*lines, "", *([f"and {more} more", ""] if more > 0 else [])]
 
 
 def _log(tail: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gdn_client.document import Case, Document, Measurement
-from gdn_client.report.cases import BATCH_COLUMNS, bad_cases, batch_cells, batch_of, order_of
+from gdn_client.report.cases import BATCH_COLUMNS, batch_of, worst_by_check
 from gdn_client.report.figures import fixed, microseconds, spread, whole
 from gdn_client.report.table import EMPTY, Cell, Column, Table, Tone, without_empty_columns
 
@@ -18,23 +18,24 @@ _REGIMES = {"latency": "lat", "bandwidth": "bw"}
 
 
 def tables(document: Document) -> list[Table]:
-    cases = sorted(document.cases, key=lambda case: (case.passed, order_of(batch_of(case))))
-    rows = [[*batch_cells(batch_of(case)), *(cell(case) for _, cell in _COLUMNS)] for case in cases]
+    cases = sorted(document.cases, key=lambda case: (case.passed, batch_of(case).order))
+    rows = [[*batch_of(case).cells(), *(cell(case) for _, cell in _COLUMNS)] for case in cases]
     columns = [*BATCH_COLUMNS, *(column for column, _ in _COLUMNS)]
     table = Table(columns, rows, note=_legend(document))
-    return [without_empty_columns(table), *bad_cases(document)]
+    checks = worst_by_check(document) if document.verdict != "passed" else []
+    return [without_empty_columns(table), *checks]
 
 
 def facts(document: Document) -> list[str]:
-    """The ceilings of the run, in words: `rmw ceiling 4.08 TB/s`, `launch floor 0.80 us`."""
-    found = []
+    """The run's ceilings in words: `rmw ceiling 4.08 / 4.07 TB/s` before and after."""
+    values: dict[tuple[str, str], list[str]] = {}
     for ceiling in document.ceilings:
-        name = ceiling.name.replace("_", " ")
+        name = ceiling.name.partition(" ")[0].replace("_", " ")
         if ceiling.tb_per_s is not None:
-            found.append(f"{name} {ceiling.tb_per_s:.2f} TB/s")
+            values.setdefault((name, "TB/s"), []).append(f"{ceiling.tb_per_s:.2f}")
         elif ceiling.median is not None:
-            found.append(f"{name} {microseconds(ceiling.median)} {ceiling.unit}")
-    return found
+            values.setdefault((name, ceiling.unit), []).append(microseconds(ceiling.median))
+    return [f"{name} {' / '.join(texts)} {unit}" for (name, unit), texts in values.items()]
 
 
 def fused(case: Case) -> Measurement | None:
@@ -94,12 +95,15 @@ def _ratio(case: Case) -> Cell:
     return Cell(f"{value:.2f}x", Tone.GOOD if value >= 1 else Tone.BAD)
 
 
-def _traffic(name: str) -> Callable[[Case], Cell]:
-    def cell(case: Case) -> Cell:
-        m = case.measured("fused", "emulated_traffic")
-        return EMPTY if m is None else Cell(whole(getattr(m, name)))
+def _counted(case: Case) -> Cell:
+    m = case.measured("fused", "emulated_traffic")
+    return EMPTY if m is None else Cell(whole(m.measured_bytes))
 
-    return cell
+
+def _model(case: Case) -> Cell:
+    """The contract's bytes, where no bandwidth already shows them."""
+    m = case.measured("fused", "emulated_traffic") or case.measured("contract_bytes")
+    return EMPTY if m is None else Cell(whole(m.contract_bytes))
 
 
 def _excess(case: Case) -> Cell:
@@ -121,7 +125,9 @@ _COLUMNS: list[tuple[Column, Callable[[Case], Cell]]] = [
     (Column("chain wall us"), _median("chain", "wall_time")),
     (Column("ratio"), _ratio),
     (Column("host us", rank=5), _median("host_call", "host_time")),
-    (Column("bytes"), _traffic("measured_bytes")),
-    (Column("model bytes", rank=2), _traffic("contract_bytes")),
+    (Column("judge's clock us", rank=6), _median("judge_clock", "gpu_time")),
+    (Column("round trip us", rank=2), _median("round_trip", "wall_time")),
+    (Column("bytes counted"), _counted),
+    (Column("model bytes"), _model),
     (Column("of model"), _excess),
 ]

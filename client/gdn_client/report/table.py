@@ -2,8 +2,9 @@
 
 Report
   └─ Section (one run of one suite)
-       └─ Table
-            └─ rows of Cells under Columns
+       ├─ Table
+       │    └─ rows of Cells under Columns
+       └─ Problem (one case that did not pass)
 """
 
 from __future__ import annotations
@@ -53,6 +54,16 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """A case that did not pass: what its failed checks say, and the judge's reason."""
+
+    case: str
+    outcome: str
+    checks: list[str]
+    why: str
+
+
+@dataclass(frozen=True)
 class Section:
     """One run. `facts` are short phrases about how it ran; `notes` are the judge's own words."""
 
@@ -62,6 +73,8 @@ class Section:
     reason: str
     facts: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    cases: int = 0
     notes: list[str] = field(default_factory=list)
     log_tail: str = ""
 
@@ -75,6 +88,7 @@ class Report:
     verdict: str
     facts: list[str]
     sections: list[Section]
+    notes: list[str] = field(default_factory=list)  # those that several sections share
 
 
 def tone_of(verdict: str) -> Tone:
@@ -102,7 +116,7 @@ def without_constant(table: Table, title: str) -> tuple[Table, str | None]:
     index = next((i for i, column in enumerate(table.columns) if column.title == title), None)
     if index is None:
         return table, None
-    values = {row[index].text for row in table.rows}
+    values = {row[index].text for row in table.rows if row[index].text}
     if len(values) != 1:
         return table, None
     kept = [i for i in range(len(table.columns)) if i != index]

@@ -20,6 +20,8 @@ _STYLES = {
 }
 _MARKS = {Tone.GOOD: "✓", Tone.BAD: "✗", Tone.WARN: "!", Tone.PLAIN: "·"}
 LOG_LINES = 15
+SHOWN_PROBLEMS = 20
+SHOWN_CHECKS = 5
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -29,9 +31,13 @@ def print_report(report: Report, console: Console) -> None:
     _line(console, head)
     if report.subject:
         _line(console, Text(report.subject))
-    _line(console, Text(" · ".join(report.facts), style="dim"))
+    _facts(console, report.facts)
     for section in report.sections:
         print_section(section, console)
+    if report.notes:
+        console.print()
+    for note in report.notes:
+        _note(console, note)
 
 
 def print_section(section: Section, console: Console) -> None:
@@ -44,12 +50,15 @@ def print_section(section: Section, console: Console) -> None:
     if section.reason:
         head.append(f"  {section.reason}")
     _line(console, head)
-    if section.facts:
-        _line(console, Text(" · ".join(section.facts), style="dim"))
-    for table in section.tables:
+    _facts(console, section.facts)
+    for number, table in enumerate(section.tables):
         print_table(table, console)
+        if number == 0:
+            _print_problems(section, console)
+    if not section.tables:
+        _print_problems(section, console)
     for note in section.notes:
-        _line(console, Text(f"note: {note}", style="dim"))
+        _note(console, note)
     if section.log_tail:
         _print_log(section.log_tail, console)
 
@@ -86,11 +95,59 @@ def print_table(table: Table, console: Console, *, spaced: bool = True) -> None:
         _line(console, Text(note, style="dim"))
 
 
+def _print_problems(section: Section, console: Console) -> None:
+    """Each with what its checks say; those not reached in one line."""
+    wrong = [problem for problem in section.problems if problem.outcome != "not_run"]
+    missed = len(section.problems) - len(wrong)
+    if wrong:
+        console.print()
+        _line(console, Text(f"Not passed: {len(wrong)} of {section.cases}", style="bold"))
+    for problem in wrong[:SHOWN_PROBLEMS]:
+        head = Text(problem.case)
+        head.append(f"  {problem.outcome}", style=_STYLES[Tone.BAD])
+        _line(console, head)
+        for text in (*problem.checks[:SHOWN_CHECKS], problem.why):
+            if text:
+                _indented(console, "    ", Text(text))
+        if len(problem.checks) > SHOWN_CHECKS:
+            _line(console, Text(f"    and {len(problem.checks) - SHOWN_CHECKS} more checks"))
+    if len(wrong) > SHOWN_PROBLEMS:
+        _line(console, Text(f"and {len(wrong) - SHOWN_PROBLEMS} more; --json has them all"))
+    if missed:
+        console.print()
+        _line(console, Text(f"Not reached: {missed} of {section.cases} cases", style="yellow"))
+
+
 def _print_log(tail: str, console: Console) -> None:
     lines = printable(tail).rstrip().splitlines()
     _line(console, Text(f"last lines of the candidate's output ({len(lines)}):", style="dim"))
     for line in lines[-LOG_LINES:]:
         console.print(Padding(Text(line, style="dim"), (0, 0, 0, 2)))
+
+
+def _facts(console: Console, facts: list[str]) -> None:
+    """As many to a line as fit, none broken unless longer than a line."""
+    lines: list[str] = []
+    for fact in facts:
+        if lines and len(lines[-1]) + len(fact) + 3 <= console.width:
+            lines[-1] += f" · {fact}"
+        else:
+            lines.append(fact)
+    for line in lines:
+        _line(console, Text(line, style="dim"))
+
+
+def _note(console: Console, note: str) -> None:
+    _indented(console, "note: ", Text(note, style="dim"))
+
+
+def _indented(console: Console, prefix: str, text: Text) -> None:
+    """`text` behind `prefix`, its further lines below its first."""
+    room = max(20, console.width - len(prefix))
+    for number, line in enumerate(text.wrap(console, room)):
+        line.rstrip()
+        start = prefix if number == 0 else " " * len(prefix)
+        _line(console, Text(start, style=text.style).append_text(line))
 
 
 def _line(console: Console, text: Text) -> None:

@@ -208,12 +208,13 @@ def correctness_failed() -> Document:
             outcome=Outcome.NOT_RUN,
             reason="the run ended before it",
         )
+    cases.append(predicate())
     return document(
         Suite.CORRECTNESS,
         Verdict.FAILED,
         cases,
         partial=True,
-        reason="2 of 18 cases are wrong",
+        reason="3 of 19 cases are wrong",
         log_tail="before\n\x1b[2Jcandidate says ```hello\n",
     )
 
@@ -221,19 +222,46 @@ def correctness_failed() -> Document:
 def determinism() -> Document:
     cases = [
         Case(
-            id=f"T{tokens}-4x8{'-fp8' if fp8 else ''}",
-            params=_params(tokens, fp8),
+            id=f"repeat-4x8-T{tokens}",
+            params=_params(tokens, True) | {"kind": "repeat"},
             outcome=Outcome.PASSED,
             checks=[
-                Check(name="repeats_differing", passed=True, value=0, bound=0, detail="of 20"),
+                Check(name="out_exact", passed=True, value=0.995, bound=0.98, relation=">="),
+                Check(name="distinct_results", passed=True, value=1, bound=1),
                 Check(name="fresh_process_differs", passed=True, value=0, bound=0),
-                Check(name="rows_varying_with_position", passed=True, value=0, bound=0),
             ],
         )
-        for fp8 in (False, True)
         for tokens in (1, 33)
     ]
+    cases.append(
+        Case(
+            id="invariance-4x8-T33",
+            params=_params(33, True) | {"kind": "invariance"},
+            outcome=Outcome.PASSED,
+            checks=[
+                Check(
+                    name="rows_changed_by_permutation", passed=True, value=2, relation="measured"
+                ),
+                Check(name="row_changed_when_alone", passed=True, value=0, relation="measured"),
+            ],
+        )
+    )
     return document(Suite.DETERMINISM, Verdict.PASSED, cases)
+
+
+def predicate() -> Case:
+    """Many answers, one of them wrong."""
+    checks = [
+        Check(name=f"refuses conv_bias:{how}", passed=how != "none", relation="holds")
+        for how in ("type", "none", "strided")
+    ]
+    return Case(
+        id="predicate-conv_bias",
+        params=_params(2, True) | {"kind": "predicate"},
+        outcome=Outcome.FAILED,
+        checks=checks,
+        reason="the predicate said yes, the op raised TypeError",
+    )
 
 
 def codeobject() -> Document:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import commit_file, git
+from user_repository import commit_file, git
 
 from gdn_client.bundle import nearest_known_ancestor, write_bundle
 from gdn_client.errors import CommitUnavailable, NotARepository

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import sample_documents as sample
-from conftest import git
 from fake_service import FakeService, job
+from user_repository import git
 
 from gdn_judge.document import Document
 
@@ -121,7 +121,7 @@ def test_show_a_job(
     service.jobs["j1"] = job("j1", "failed", runs=[run, lost])
     assert client("show", "j1") == 1
     said = capsys.readouterr().out
-    assert "Not passed: 4 of 18" in said
+    assert "Not passed: 3 of 19" in said
     assert "roofline on sm90: finished  device busy: pid 7" in said
 
 
@@ -300,7 +300,7 @@ def test_report_writes_a_whole_file(
     assert capsys.readouterr().out == ""
     assert list(tmp_path.glob(".*")) == []
     assert client("report", "--format", "junit") == 0
-    assert ET.fromstring(capsys.readouterr().out).attrib["failures"] == "1"
+    assert ET.fromstring(capsys.readouterr().out).attrib["failures"] == "2"
 
 
 def test_report_into_a_folder_that_is_not_there(

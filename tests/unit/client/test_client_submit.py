@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import commit_file, git
 from fake_service import Event, FakeService, job, problem
+from user_repository import commit_file, git
 
 Client = Callable[..., int]
 
