@@ -185,6 +185,6 @@ def _times(reply: Mapping[str, Any], count: int) -> list[float]:
     values = reply.get("us")
     if not isinstance(values, list) or len(values) != count:
         raise ProtocolViolation(f"{count} times were asked for, got {str(values)[:100]}")
-    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
-        raise ProtocolViolation("a time is not a finite number")
+    if not all(isinstance(value, int | float) and 0 < value < math.inf for value in values):
+        raise ProtocolViolation("a time is not a finite number above 0")
     return [float(value) for value in values]

@@ -41,7 +41,7 @@ def main(device: str) -> None:
 def measure(device: str) -> dict[str, Any]:
     """{"facts": {...}, "rmw": [us...], "copy": [us...], "launch": [us...], "bytes": n}."""
     elements = _BYTES // 4
-    source = torch.zeros(elements, device=device)
+    source = torch.rand(elements, device=device)
     target = torch.zeros(elements, device=device)
     configs = {f"{block}x{warps}": _rmw(source, block, warps) for block, warps in _BLOCKS}
     tuned = {name: _times(call, 5) for name, call in configs.items()}
