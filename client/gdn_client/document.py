@@ -6,6 +6,7 @@ document of a newer judge still shows; the whole document is always there as JSO
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,7 +118,7 @@ def read_document(data: dict[str, Any]) -> Document:
         ceilings=[_measurement(item) for item in _objects(data, "ceilings")],
         declarations={key: str(value) for key, value in _mapping(data, "declarations").items()},
         environment=_mapping(data, "environment"),
-        notes=[str(note) for note in data.get("notes") or []],
+        notes=[str(note) for note in _list(data, "notes")],
         log_tail=_text(data, "log_tail"),
         raw=data,
     )
@@ -131,17 +132,23 @@ def _case(data: dict[str, Any]) -> Case:
         reason=_text(data, "reason"),
         checks=[_check(item) for item in _objects(data, "checks")],
         measurements=[_measurement(item) for item in _objects(data, "measurements")],
-        ratios={k: float(v) for k, v in _mapping(data, "ratios").items() if _is_number(v)},
+        ratios=_ratios(data),
         seconds=_number(data, "seconds"),
     )
+
+
+def _ratios(data: dict[str, Any]) -> dict[str, float]:
+    ratios = _mapping(data, "ratios")
+    found = {name: _number(ratios, name) for name in ratios}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _check(data: dict[str, Any]) -> Check:
     return Check(
         name=_text(data, "name"),
         passed=data.get("passed") is True,
-        value=data.get("value"),
-        bound=data.get("bound"),
+        value=_scalar(data, "value"),
+        bound=_scalar(data, "bound"),
         relation=_text(data, "relation") or "<=",
         detail=_text(data, "detail"),
     )
@@ -152,7 +159,7 @@ def _measurement(data: dict[str, Any]) -> Measurement:
         name=_text(data, "name"),
         kind=_text(data, "kind"),
         unit=_text(data, "unit") or "us",
-        samples=len(data.get("samples") or []),
+        samples=len(_list(data, "samples")),
         median=_number(data, "median"),
         p10=_number(data, "p10"),
         p90=_number(data, "p90"),
@@ -180,11 +187,16 @@ def _text(data: dict[str, Any], name: str) -> str:
     return "" if value is None else str(value)
 
 
+def _scalar(data: dict[str, Any], name: str) -> Scalar:
+    value = data.get(name)
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _number(data: dict[str, Any], name: str) -> float | None:
+def _number(data: Mapping[str, Any], name: str) -> float | None:
     value = data.get(name)
     return float(value) if value is not None and _is_number(value) else None
 
@@ -195,9 +207,14 @@ def _whole(data: dict[str, Any], name: str) -> int | None:
 
 
 def _objects(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    return [item for item in data.get(name) or [] if isinstance(item, dict)]
+    return [item for item in _list(data, name) if isinstance(item, dict)]
 
 
-def _mapping(data: dict[str, Any], name: str) -> dict[str, Any]:
+def _list(data: dict[str, Any], name: str) -> list[Any]:
     value = data.get(name)
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, list) else []
+
+
+def _mapping(data: dict[str, Any], name: str) -> dict[str, Scalar]:
+    value = data.get(name)
+    return {key: _scalar(value, key) for key in value} if isinstance(value, dict) else {}

@@ -196,4 +196,5 @@ def _see_through(session: Session, job: Job, *, detach: bool, strict: bool) -> E
             return ExitCode.PENDING
         job = watch(session.api, job, display_for(screen), Clock(session.settings.timeout_s))
     results.present(results.of_job(session.api, job), form, screen)
+    screen.note(f"again: gdn-client show {job.id}   log: gdn-client logs {job.id}")
     return of_job(job, strict=strict)

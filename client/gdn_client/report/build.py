@@ -35,7 +35,7 @@ def section(document: Document) -> Section:
     ]
     tables = []
     for table in built:
-        if table.rows:
+        if table.rows or table.note:
             table, heads = without_constant(table, "heads")
             tables.append(table)
             if heads:

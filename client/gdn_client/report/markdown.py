@@ -62,9 +62,9 @@ def _section(section: Section) -> list[str]:
         if paragraph:
             lines += [inert(paragraph), ""]
     for number, each in enumerate(section.tables):
-        if each.title:
-            lines += [f"**{inert(each.title)}**", ""]
-        lines += [*table(each), ""]
+        if each.rows:
+            lines += [f"**{inert(each.title)}**", ""] if each.title else []
+            lines += [*table(each), ""]
         if each.note:
             lines += [inert(each.note), ""]
         if number == 0:

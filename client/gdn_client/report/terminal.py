@@ -85,9 +85,10 @@ def print_table(table: Table, console: Console, *, spaced: bool = True) -> None:
         rich.add_row(*(Text(cell.text, style=_STYLES[cell.tone]) for cell in row))
     if spaced:
         console.print()
-    if table.title:
-        _line(console, Text(table.title, style="bold"))
-    console.print(rich)
+    if table.rows:
+        if table.title:
+            _line(console, Text(table.title, style="bold"))
+        console.print(rich)
     notes = [table.note] if table.note else []
     if dropped:
         notes.append(f"not shown for lack of width: {listed(dropped)}")
