@@ -73,7 +73,7 @@ class Api:
             headers=headers,
             timeout=TIMEOUT,
             transport=transport,
-            trust_env=not _is_loopback(server),
+            trust_env=not is_loopback(server),
         )
 
     def __enter__(self) -> Api:
@@ -238,7 +238,7 @@ def _worth_repeating(error: ClientError) -> bool:
     return isinstance(error, ServerFailure) and error.status in _RETRIED_STATUSES
 
 
-def _is_loopback(server: str) -> bool:
+def is_loopback(server: str) -> bool:
     """A proxy from the environment cannot reach this machine's own loopback."""
     host = urllib.parse.urlsplit(server).hostname or ""
     return host in ("localhost", "::1") or host.startswith("127.")
@@ -363,9 +363,11 @@ def _known_problem(
             f"the server has no such page{_after(what)}",
             remedy="Check that --server names a GDN Lab service and that versions match.",
         )
+    if detail:
+        return UsageError(f"the server refused: {detail}")
     return UsageError(
-        detail or f"the server refused the request ({status} {code})".rstrip(),
-        remedy="Correct the request and try again.",
+        f"the server refused the request ({status} {code})".replace(" )", ")"),
+        remedy="The client and the server may be of different versions; update the older.",
     )
 
 

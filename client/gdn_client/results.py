@@ -9,6 +9,8 @@ from typing import Any
 from gdn_client.api import Api
 from gdn_client.document import Document, read_document
 from gdn_client.errors import CommitUnavailable, UnknownName
+from gdn_client.exit_codes import ExitCode, of_verdicts
+from gdn_client.exit_codes import of_job as of_job_state
 from gdn_client.models import Job, StoredResult
 from gdn_client.report.build import commit_report, job_report
 from gdn_client.report.junit import Outcome
@@ -25,6 +27,12 @@ class Result:
     properties: dict[str, str]
     raw: dict[str, Any]
     verdicts: list[str]
+    job: Job | None = None
+
+    def exit_code(self, *, strict: bool) -> ExitCode:
+        if self.job is not None:
+            return of_job_state(self.job, strict=strict)
+        return of_verdicts(self.verdicts, strict=strict)
 
 
 def of_job(api: Api, job: Job, suites: list[str] | None = None) -> Result:
@@ -50,6 +58,7 @@ def of_job(api: Api, job: Job, suites: list[str] | None = None) -> Result:
         properties={"job": job.id, "commit": job.commit, "target": job.target},
         raw={"job": job.raw, "documents": [d.raw for d in documents.values()]},
         verdicts=[outcome.verdict for outcome in outcomes],
+        job=job,
     )
 
 

@@ -19,6 +19,12 @@ from gdn_client.repository import Commit, Repository
 
 _IDENTITY = "gdn-client"
 _ADDRESS = "gdn-client@localhost"
+# Writing an index may write a shared one, run a hook, or start a monitor: none of it here.
+_QUIET = (
+    *("-c", "core.splitIndex=false"),
+    *("-c", "core.hooksPath=/dev/null"),
+    *("-c", "core.fsmonitor=false"),
+)
 
 
 @dataclass(frozen=True)
@@ -74,8 +80,8 @@ def _quoted(path: Path) -> str:
 
 
 def _commit_all(beside: Repository, head: Commit) -> Commit:
-    beside.git("-c", "core.splitIndex=false", "add", "--all", "--", ".")
-    tree = beside.git("write-tree")
+    beside.git(*_QUIET, "add", "--all", "--", ".")
+    tree = beside.git(*_QUIET, "write-tree")
     if tree == beside.git("rev-parse", f"{head.sha}^{{tree}}"):
         return head
     date = beside.git("log", "-1", "--format=%cd", "--date=raw", head.sha)

@@ -37,7 +37,6 @@ def show(
     """Show a job's result, or the latest stored results of a commit."""
     from gdn_client import results
     from gdn_client.errors import UsageError
-    from gdn_client.exit_codes import of_verdicts
     from gdn_client.session import connected
 
     names = what or ["HEAD"]
@@ -54,7 +53,7 @@ def show(
             _show_environments(session, names, found, form)
             return ExitCode.PASSED
         results.present(found[0], form, session.screen)
-        return of_verdicts(found[0].verdicts, strict=strict)
+        return found[0].exit_code(strict=strict)
 
 
 @ends_with

@@ -25,7 +25,7 @@ def login(
 ) -> ExitCode:
     """Check a token and keep it for later. It is asked for, or read from stdin."""
     from gdn_client import credentials, settings
-    from gdn_client.api import Api
+    from gdn_client.api import Api, is_loopback
     from gdn_client.screen import Screen
 
     current = settings.load({"server": server})
@@ -34,6 +34,8 @@ def login(
         credentials.store(current, None)
         screen.say(f"forgot the token for {current.server}")
         return ExitCode.PASSED
+    if current.server.startswith("http:") and not is_loopback(current.server):
+        screen.warn(f"{current.server} is not https: the token travels unencrypted")
     token = credentials.check_form(_asked(current.server))
     with Api(current.server, token) as api:
         name, scope = api.whoami()

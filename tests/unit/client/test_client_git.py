@@ -194,6 +194,14 @@ def test_a_snapshot_touches_nothing(dirty: Path) -> None:
     assert fingerprint(dirty) == before
 
 
+def test_a_snapshot_runs_no_hook(dirty: Path) -> None:
+    hook = dirty / ".git" / "hooks" / "post-index-change"
+    hook.write_text(f"#!/bin/sh\ntouch {dirty}/ran.log\n")
+    hook.chmod(0o755)
+    with worktree_snapshot(Repository.find(dirty)):
+        assert not (dirty / "ran.log").exists()
+
+
 def test_the_same_work_tree_gives_the_same_commit(dirty: Path) -> None:
     with worktree_snapshot(Repository.find(dirty)) as first:
         pass

@@ -186,6 +186,17 @@ def test_retry_follows_the_new_job(
     assert "attempt 2" in said.out
 
 
+def test_retry_of_an_open_job_tells_the_servers_reason(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.problems["POST", "/jobs/j1/retry"] = [
+        problem(409, "conflict", "job j1 is running; cancel it or wait for its end")
+    ]
+    assert client("retry", "j1") == 2
+    said = capsys.readouterr().err
+    assert said == "error: the server refused: job j1 is running; cancel it or wait for its end\n"
+
+
 def test_a_job_id_cannot_reach_another_path(
     client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,6 +125,11 @@ def test_show_a_job(
     assert "roofline on sm90: finished  device busy: pid 7" in said
 
 
+def test_show_of_a_running_job_is_pending(client: Client, service: FakeService) -> None:
+    service.jobs["j1"] = job("j1", "running")
+    assert client("show", "j1") == 8
+
+
 def test_show_formats(
     client: Client, service: FakeService, head: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

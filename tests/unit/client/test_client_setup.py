@@ -154,6 +154,17 @@ def test_login_refuses_what_is_no_token(
     assert service.requests == []
 
 
+def test_login_warns_where_the_token_would_travel_in_the_open(
+    client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GDN_SERVER", "http://gdn.invalid")
+    login(client, monkeypatch, "not a token\n")
+    assert "http://gdn.invalid is not https" in capsys.readouterr().err
+    monkeypatch.setenv("GDN_SERVER", "https://gdn.invalid")
+    login(client, monkeypatch, "not a token\n")
+    assert "is not https" not in capsys.readouterr().err
+
+
 def test_no_command_takes_a_token_as_an_option(
     client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
