@@ -285,17 +285,19 @@ class Machine:
         present = np.bincount(groups, minlength=len(self.group_of_row))
         whole = (present == 0) | (present == self.waves_per_group)
         if whole.all():
-            self._pass_barrier(front)
+            self._pass_barrier([front])
             return
         self.waiting.append(front)
         self._release_complete()
 
-    def _pass_barrier(self, front: Front) -> None:
-        waves = front.waves
+    def _pass_barrier(self, fronts: list[Front]) -> None:
+        """Whole workgroups go on; waves with other waits due stay in other fronts."""
+        waves = np.sort(np.concatenate([front.waves for front in fronts]))
         self.lds.barrier(waves, self.order.finished(waves))
-        self.order.barrier(waves + self.first_wave, front.groups)
-        front.pc += 1
-        self._rejoin(front)
+        self.order.barrier(waves + self.first_wave, waves // self.waves_per_group)
+        for front in fronts:
+            front.pc += 1
+            self._rejoin(front)
 
     def _release_complete(self) -> None:
         """Let go the workgroups whose waves all wait, if they wait at one barrier."""
@@ -314,9 +316,7 @@ class Machine:
                 rest.append(front.take(~go))
         self._check_one_barrier(pcs)
         self.waiting = rest
-        for parts in pcs.values():
-            for joined in _merge_all(parts):
-                self._pass_barrier(joined)
+        self._pass_barrier([joined for parts in pcs.values() for joined in _merge_all(parts)])
 
     def _check_one_barrier(self, pcs: dict[int, list[Front]]) -> None:
         owner: dict[int, int] = {}
