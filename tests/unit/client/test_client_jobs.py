@@ -233,7 +233,7 @@ def test_ctrl_c_detaches_and_leaves_the_job(service: FakeService) -> None:
 
 
 def test_a_closed_pipe_is_not_a_traceback(service: FakeService) -> None:
-    service.jobs = {f"j{n}": job(f"j{n}") for n in range(3000)}
+    service.jobs = {f"j{n}": job(f"j{n}") for n in range(50)}
     process = run_in_process(service, "status")
     assert process.stdout is not None
     process.stdout.close()
