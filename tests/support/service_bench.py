@@ -135,6 +135,7 @@ class Bench:
 
     settings: Settings
     token: str
+    repo: Repo
     process: subprocess.Popen[bytes] | None = None
     http: httpx.Client = field(init=False)
 
@@ -156,7 +157,11 @@ class Bench:
             stderr=log,
         )
         log.close()
-        self.await_true(self._is_ready, "the service is ready")
+        process = self.process
+        self.await_true(
+            lambda: (kill is not None and process.poll() is not None) or self._is_ready(),
+            "the service is ready",
+        )
 
     def _is_ready(self) -> bool:
         assert self.process is not None
@@ -172,6 +177,12 @@ class Bench:
         status = self.process.wait(timeout=40)
         self.process = None
         return status
+
+    def await_death(self) -> None:
+        """Until the service has killed itself."""
+        assert self.process is not None
+        assert self.process.wait(timeout=60) == -signal.SIGKILL, self.log()
+        self.process = None
 
     def close(self) -> None:
         if self.process is not None:
@@ -254,7 +265,7 @@ def bench(data_dir: Path, database_url: str, repo: Repo, **overrides: Any) -> It
         token = create_token(store, "bench", Scope.SUBMIT)
         with store.write() as tx:
             tx.targets.put(demo_target(repo.path))
-    made = Bench(settings=settings, token=token)
+    made = Bench(settings=settings, token=token, repo=repo)
     try:
         yield made
     finally:

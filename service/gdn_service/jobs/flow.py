@@ -285,6 +285,8 @@ class JobFlow:
 
     def _still_idle(self, held: HeldDevice, job_id: str, run: Run, judged: Judged) -> Judged:
         """The second idle assertion, still under the lock."""
+        if judged.result is Result.HOST:
+            return judged
         report = self.inventory.idle(held.device)
         if report.idle:
             if judged.result is Result.DOCUMENT:

@@ -46,7 +46,7 @@ JOB_TRANSITIONS: dict[JobState, tuple[JobState, ...]] = {
 }
 
 RUN_TRANSITIONS: dict[RunState, tuple[RunState, ...]] = {
-    RunState.QUEUED: (RunState.RUNNING, RunState.CANCELLED),
+    RunState.QUEUED: (RunState.RUNNING, RunState.FINISHED, RunState.CANCELLED),
     RunState.RUNNING: (RunState.RUNNING, RunState.FINISHED, RunState.CANCELLED),
 }
 
