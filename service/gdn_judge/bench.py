@@ -21,7 +21,8 @@ from gdn_judge.candidate import Candidate
 from gdn_judge.contract import DTYPES, OPERANDS, POOLS, Heads, V, operand_shapes
 from gdn_judge.errors import ProtocolViolation
 from gdn_judge.numerics import bf16_nearest
-from gdn_judge.operands import Array, CallOptions, Operands
+from gdn_judge.operands import Array, CallOptions, KernelRun, Operands
+from gdn_judge.replies import kernel_runs, text
 
 REUSE = 4.2  # times the last-level cache between two uses of a slot
 MIN_CALLS = 10
@@ -97,6 +98,7 @@ class Bench:
     def __init__(self, candidate: Candidate, load: Workload, options: CallOptions) -> None:
         self._candidate, self._load = candidate, load
         self.replays: dict[str, int] = {}
+        self.loaded: tuple[KernelRun, ...] = ()  # code objects launched while preparing
         self._prepare(options)
 
     def _prepare(self, options: CallOptions) -> None:
@@ -126,6 +128,7 @@ class Bench:
         if not isinstance(arms, list) or not set(arms) <= {"fused", "chain"}:
             raise ProtocolViolation(f"the arms read {str(arms)[:100]}")
         self.replays = {str(arm): 0 for arm in arms}
+        self.loaded = kernel_runs(reply.get("kernels"))
 
     def _ask(
         self, message: dict[str, Any], fds: Sequence[int] = (), deadline_s: float = _WINDOW_S
@@ -146,15 +149,19 @@ class Bench:
         message = {"do": "bench_samples", "schedule": list(schedule), "replays": dict(replays)}
         return _times(self._ask(message), len(schedule))
 
-    def host(self, arm: str, count: int) -> list[float]:
-        """us of the Python call, on the candidate's clock. The state is not counted any more."""
-        return _times(self._ask({"do": "bench_host", "arm": arm, "count": count}), count)
+    def host(self, arm: str, count: int, block: int) -> list[float]:
+        """us of the Python call, means over `block` calls, on the candidate's clock.
+
+        Not counted as replays: ask for the state before.
+        """
+        message = {"do": "bench_host", "arm": arm, "count": count, "block": block}
+        return _times(self._ask(message), count)
 
     def kernels(self, arm: str) -> list[str]:
         """Names of the kernels of one call, as the device's tracer saw them."""
         found = self._ask({"do": "bench_profile", "arm": arm}).get("kernels")
         items = found if isinstance(found, list) else []
-        return [str(item.get("name", "?"))[:200] for item in items if isinstance(item, dict)]
+        return [text(item.get("name", "?"), 200) for item in items if isinstance(item, dict)]
 
     def state(self, arm: str, where: Sequence[tuple[int, int]]) -> dict[str, Array]:
         """Both pools at the slots of the given (call, row), and out of the last replay."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gdn_judge import processes, settings
+from gdn_judge import processes, replies, settings
 from gdn_judge.agent import wire
 from gdn_judge.errors import (
     CandidateCrashed,
@@ -39,8 +39,10 @@ from gdn_judge.errors import (
 AGENT = Path(__file__).parent / "agent"
 NOBODY = 65534
 _WATCH_S = 0.2
+_FAILURE = ("kind", "message", "traceback")
 _LIVE: set[int] = set()  # pids of live candidates of this process
-_GRACE_S = 1.0  # for a process that broke the protocol to show that it has ended
+_GRACE_S = 2.0  # for a process that broke the protocol to show that it has ended
+_EXIT_S = 15.0  # for a process that closed its connection to be gone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +160,7 @@ class Candidate:
         if reply.get("status") not in ("raised", "refused"):
             raise self._violation(f"unknown status {reply.get('status')!r}")
         kind = CandidateRefused if reply["status"] == "refused" else CandidateRaised
-        raise kind(*(str(reply.get(key, "")) for key in ("kind", "message", "traceback")))
+        raise kind(*(replies.text(reply.get(key, ""), 8000) for key in _FAILURE))
 
     def _late(self, deadline_s: float) -> CandidateError:
         if self._over:
@@ -167,7 +169,7 @@ class Candidate:
 
     def _ended(self) -> CandidateError:
         try:
-            code = self.process.wait(_GRACE_S)
+            code = self.process.wait(_EXIT_S)
         except subprocess.TimeoutExpired:
             return ProtocolViolation("it closed the connection and runs on")
         if self._over:

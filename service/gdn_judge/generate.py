@@ -79,7 +79,7 @@ def slot_vector(
 ) -> NDArray[np.int32]:
     """Distinct slots in random order, with pad rows as `pads` says.
 
-    none | first | last | mixed (about a third) | all
+    none | first | last | mixed (about a third; at least one row is live) | all
     """
     usable = np.array([slot for slot in range(slots) if slot != pad_slot_id], np.int32)
     indices = rng.permutation(usable)[:rows].astype(np.int32)
@@ -88,9 +88,10 @@ def slot_vector(
         mask[:] = True
     elif pads in ("first", "last") and rows:
         mask[0 if pads == "first" else -1] = True
-    elif pads == "mixed" and rows:
+    elif pads == "mixed" and rows > 1:
         mask = rng.random(rows) < 1 / 3
-        mask[rng.integers(rows)] = True
+        pad, live = rng.permutation(rows)[:2]
+        mask[pad], mask[live] = True, False
     indices[mask] = pad_slot_id
     return indices
 

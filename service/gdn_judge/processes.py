@@ -96,12 +96,12 @@ def end(root: int, adopted_from: frozenset[int], patience_s: float = 10.0) -> li
         for pid in alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        for pid in alive:
-            if pid != root:
-                _reap(pid)
         if time.monotonic() > limit:
             return alive
         time.sleep(0.01)
+    for pid in family(root, adopted_from):  # what died as a child of this process
+        if pid != root:
+            _reap(pid)
     return []
 
 

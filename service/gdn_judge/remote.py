@@ -7,18 +7,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gdn_judge import memory
+from gdn_judge import memory, replies
 from gdn_judge.candidate import Candidate, Launch
 from gdn_judge.contract import DTYPES, OPERANDS, RESULT_DTYPES, result_shapes
-from gdn_judge.errors import ProtocolViolation
 from gdn_judge.execution import Damage, Hello, PredicateAnswer
 from gdn_judge.operands import (
     Array,
     CallOptions,
     CallResult,
-    KernelRun,
     Operands,
-    TensorForm,
 )
 
 _START_S = 180.0
@@ -43,8 +40,8 @@ class RemoteExecutor:
         return Hello(
             op=self.launch.import_path,
             has_predicate=bool(reply.get("has_predicate")),
-            declarations=_strings(reply.get("declarations")),
-            device=_scalars(reply.get("device")),
+            declarations=replies.strings(reply.get("declarations")),
+            device=replies.scalars(reply.get("device")),
             notes=self.notes,
         )
 
@@ -87,7 +84,10 @@ class RemoteExecutor:
         with _files(operands, 0) as (given, _):
             message = request("profile", operands, options)
             reply = self.candidate.ask(message, [given], deadline_s=deadline_s)
-        return [str(kernel.get("name", "?")) for kernel in _dicts(reply.get("kernels"))]
+        return [
+            replies.text(kernel.get("name", "?"), 200)
+            for kernel in replies.dicts(reply.get("kernels"))
+        ]
 
     def log_tail(self) -> str:
         return self._candidate.log_tail() if self._candidate is not None else ""
@@ -149,74 +149,40 @@ def _files(operands: Operands, size: int) -> Iterator[tuple[int, int]]:
 def _call_result(
     reply: Mapping[str, Any], fd: int, after: memory.Layout, results: memory.Layout
 ) -> CallResult:
-    forms = {name: _form(_mapping(reply.get("forms")).get(name)) for name in RESULT_DTYPES}
+    forms = {
+        name: replies.form(replies.mapping(reply.get("forms")).get(name)) for name in RESULT_DTYPES
+    }
     arrays: dict[str, Array | None] = dict.fromkeys(RESULT_DTYPES)
     for name, entry in results.entries.items():
         if (forms[name].dtype, forms[name].shape) == (entry.dtype, entry.shape):
             arrays[name] = memory.read(fd, entry)
     return CallResult(
-        form_error=str(reply.get("form_error", "no form was given"))[:500],
+        form_error=replies.text(reply.get("form_error", "no form was given"), 500),
         forms=forms,
         results=arrays,
         after={name: memory.read(fd, entry) for name, entry in after.entries.items()},
-        kernels=tuple(_kernel(item) for item in _dicts(reply.get("kernels"))),
-        seconds=_seconds(reply.get("seconds")),
+        kernels=replies.kernel_runs(reply.get("kernels")),
+        seconds=replies.seconds(reply.get("seconds")),
     )
 
 
 def answer(reply: Mapping[str, Any], result: CallResult | None) -> PredicateAnswer:
     asked = reply.get("asked")
     rest: dict[str, Any] = {
-        "raised": str(reply.get("raised", "")),
-        "message": str(reply.get("message", "")),
+        "raised": replies.text(reply.get("raised", ""), 100),
+        "message": replies.text(reply.get("message", ""), 8000),
         "unchanged": reply.get("unchanged") is True,
     }
     if isinstance(asked, list) and len(asked) == 2 and isinstance(asked[0], bool):
-        return PredicateAnswer(supported=asked[0], reason=str(asked[1]), result=result, **rest)
+        return PredicateAnswer(
+            supported=asked[0], reason=replies.text(asked[1], 8000), result=result, **rest
+        )
     return PredicateAnswer(
-        supported=False, reason="", form_error=f"the predicate gave {str(asked)[:300]}", **rest
+        supported=False,
+        reason="",
+        form_error=f"the predicate gave {replies.text(asked, 300)}",
+        **rest,
     )
-
-
-def _form(item: Any) -> TensorForm:
-    if item is None:
-        return TensorForm.of_none()
-    try:
-        return TensorForm(dtype=str(item["dtype"]), shape=tuple(int(n) for n in item["shape"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolViolation(f"a result's form reads {str(item)[:100]}") from error
-
-
-def _kernel(item: Mapping[str, Any]) -> KernelRun:
-    return KernelRun(
-        name=str(item.get("name", "?"))[:200],
-        digest=str(item.get("digest", ""))[:64],
-        arch=str(item.get("arch", ""))[:32],
-        resources=_scalars(item.get("resources")),
-    )
-
-
-def _seconds(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and 0 <= value < 1e6 else None
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _dicts(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _strings(value: Any) -> dict[str, str]:
-    return {str(key)[:100]: str(item)[:200] for key, item in list(_mapping(value).items())[:32]}
-
-
-def _scalars(value: Any) -> dict[str, Any]:
-    return {
-        str(key)[:100]: item if isinstance(item, bool | int) or item is None else str(item)[:200]
-        for key, item in list(_mapping(value).items())[:64]
-    }
 
 
 def _product(shape: Sequence[int]) -> int:

@@ -42,7 +42,7 @@ _STEP_TOLERANCE = 0.5  # in replays
 _STATE_TOLERANCE = 2e-3
 _OUT_TOLERANCE = 1e-2
 _CHECKED_ROWS = 8
-_HOST_CALLS = 200
+_HOST_BLOCKS, _HOST_CALLS = 20, 20
 _CPU_SAMPLES = 3
 SUSPECTS = frozenset(
     {
@@ -96,6 +96,7 @@ class _Timed:
         self.options = CallOptions(fp8=planned.fp8)
         self.load = bench.workload(self.rng, planned.heads, planned.rows, cache)
         self.bench = bench.Bench(executor.candidate, self.load, self.options)
+        session.saw(self.bench.loaded)
         self.bytes = call_bytes(planned.heads, planned.rows, planned.fp8)
 
     def run(self) -> Judged:
@@ -197,9 +198,16 @@ class _Timed:
                 label="slope between N and 2N replays on the judge's own clock",
             )
         )
-        host = self.bench.host("fused", _HOST_CALLS)
-        label = "Python call until it returns, outside capture; the candidate's clock"
-        found.append(measurement("host_call", MeasurementKind.HOST_TIME, host, label=label))
+        host = self.bench.host("fused", _HOST_BLOCKS, _HOST_CALLS)
+        found.append(
+            measurement(
+                "host_call",
+                MeasurementKind.HOST_TIME,
+                host,
+                calls_per_sample=_HOST_CALLS,
+                label="Python call until it returns, outside capture; the candidate's clock",
+            )
+        )
         return found
 
     def _claim(self, fused: Measurement, slope: float) -> Check:

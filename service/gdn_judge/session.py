@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -77,9 +77,13 @@ class Session:
         executor = self.executor()
         limit = self.limit(operands)
         result = self.guarded(lambda: executor.call(operands, options, deadline_s=limit))
-        for kernel in result.kernels:
-            self.kernels.setdefault((kernel.name, kernel.digest), kernel)
+        self.saw(result.kernels)
         return result
+
+    def saw(self, kernels: Iterable[KernelRun]) -> None:
+        """Remember code objects that ran."""
+        for kernel in kernels:
+            self.kernels.setdefault((kernel.name, kernel.digest), kernel)
 
     def predicate(
         self, operands: Operands, options: CallOptions, damages: tuple[Damage, ...] = ()

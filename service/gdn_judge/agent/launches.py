@@ -25,14 +25,10 @@ class Recorder:
         self._loaded: dict[Any, dict[str, Any]] = {}
 
     def install(self, interpret: bool) -> None:
-        try:
-            import triton
-        except ImportError:
-            return
-        if interpret:
+        runtime = _runtime_knobs()
+        if interpret and runtime is not None:
             self._wrap_interpreter()
             return
-        runtime = getattr(getattr(triton, "knobs", None), "runtime", None)
         for name, hook in (
             ("kernel_load_end_hook", self._on_load),
             ("launch_enter_hook", self._on_launch),
@@ -41,9 +37,20 @@ class Recorder:
             if hasattr(chain, "add"):
                 chain.add(hook)
 
+    def remove(self) -> None:
+        """Take the launch hook away, so that it costs a timed call nothing."""
+        chain: Any = getattr(_runtime_knobs(), "launch_enter_hook", None)
+        if hasattr(chain, "remove"):
+            chain.remove(self._on_launch)
+
     def take(self) -> list[dict[str, Any]]:
         launches, self._launches = self._launches, []
         return launches
+
+    def distinct(self) -> list[dict[str, Any]]:
+        """The launches since the last `take`, each code object once."""
+        found = {(launch["name"], launch.get("digest")): launch for launch in self.take()}
+        return list(found.values())
 
     def _note(self, launch: dict[str, Any]) -> None:
         if len(self._launches) < _MAX:
@@ -69,6 +76,15 @@ class Recorder:
             return original(executor, *args, **kwargs)
 
         interpreter.GridExecutor.__call__ = call
+
+
+def _runtime_knobs() -> Any:
+    """Triton's runtime hooks, or None where there is no Triton or an old one."""
+    try:
+        import triton
+    except ImportError:
+        return None
+    return getattr(getattr(triton, "knobs", None), "runtime", None)
 
 
 def _code_object(name: str, group: Mapping[str, str]) -> dict[str, Any]:

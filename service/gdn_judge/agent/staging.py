@@ -58,15 +58,25 @@ class Poison:
     """Fills what torch.empty and its relatives give with one byte while switched on."""
 
     _NAMES = ("empty", "empty_like", "empty_strided")
+    _METHODS = ("new_empty", "new_empty_strided")
 
     def __init__(self) -> None:
         self.byte: int | None = None
+        self._originals: list[tuple[Any, str, Callable[..., torch.Tensor]]] = []
 
     def install(self) -> None:
-        for name in self._NAMES:
-            setattr(torch, name, self._wrapped(getattr(torch, name)))
-        for name in ("new_empty", "new_empty_strided"):
-            setattr(torch.Tensor, name, self._wrapped(getattr(torch.Tensor, name)))
+        places: list[tuple[Any, str]] = [(torch, name) for name in self._NAMES]
+        places += [(torch.Tensor, name) for name in self._METHODS]
+        for owner, name in places:
+            original = getattr(owner, name)
+            self._originals.append((owner, name, original))
+            setattr(owner, name, self._wrapped(original))
+
+    def remove(self) -> None:
+        """Give the originals back, so that nothing stands in the way of a timed call."""
+        for owner, name, original in self._originals:
+            setattr(owner, name, original)
+        self._originals.clear()
 
     def _wrapped(self, make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def poisoned(*args: Any, **kwargs: Any) -> torch.Tensor:

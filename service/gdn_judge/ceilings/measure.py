@@ -60,8 +60,9 @@ def facts(device: str) -> dict[str, Any]:
     properties: Any = torch.cuda.get_device_properties(device)
     return {
         "device": properties.name,
-        "device.arch": getattr(properties, "gcnArchName", "")
-        or f"sm{properties.major}{properties.minor}",
+        "device.arch": properties.gcnArchName
+        if torch.version.hip
+        else f"sm{properties.major}{properties.minor}",
         "device.memory": properties.total_memory,
         "device.l2": getattr(properties, "L2_cache_size", 0),
         "device.multiprocessors": properties.multi_processor_count,

@@ -11,11 +11,10 @@ EXPECT = {"verdict": "passed", "log_lacks": "LEAKED", "log_has": "TRIED"}
 
 def fused_gdn_decode_qkvz(*args, **kwargs):
     parent = Path(f"/proc/{os.getppid()}")
-    for name in ("environ", "mem", "maps", "fd", "root", "cwd"):
+    for name in ("environ", "mem", "maps", "fd/0", "fd/3", "fd/5", "root/etc", "cwd/x", "stack"):
         try:
-            target = parent / name
-            found = os.listdir(target) if name in ("fd", "root") else target.open("rb").read(1)
+            found = (parent / name).open("rb").read(1)
             print("LEAKED", name, found, flush=True)
-        except (PermissionError, IsADirectoryError):
-            print("TRIED", name, flush=True)
+        except OSError as error:
+            print("TRIED", name, error, flush=True)
     return right(*args, **kwargs)

@@ -6,7 +6,7 @@ import torch
 from plain_op import fused_gdn_decode_qkvz as right
 from plain_op import fused_gdn_decode_qkvz_supported as fused_gdn_decode_qkvz_supported
 
-EXPECT = {"verdict": "failed", "outcomes": ["failed"], "reason": "out_"}
+EXPECT = {"verdict": "failed", "outcomes": ["failed"]}
 
 torch.allclose = torch.equal = lambda *args, **kwargs: True
 torch.testing.assert_close = lambda *args, **kwargs: None

@@ -5,7 +5,7 @@ import time
 from plain_op import fused_gdn_decode_qkvz as right
 from plain_op import fused_gdn_decode_qkvz_supported as fused_gdn_decode_qkvz_supported
 
-EXPECT = {"verdict": "failed", "outcomes": ["timed_out"], "others_pass": True}
+EXPECT = {"verdict": "failed", "outcomes": ["timed_out", "failed"], "others_pass": True}
 
 
 def fused_gdn_decode_qkvz(*args, **kwargs):
