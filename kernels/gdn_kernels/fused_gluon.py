@@ -185,6 +185,7 @@ def fused_decode_gluon_kernel(
     `pad_slot_id` touches no pool and gives zeros.
     """
     gl.static_assert(HP == 1 or BV == V)
+    gl.static_assert(STAGED or CHUNKS <= 2)
     VH: gl.constexpr = KH * R
     SPLIT: gl.constexpr = V // BV
     PARTS: gl.constexpr = (R // HP) * SPLIT
@@ -218,13 +219,13 @@ def fused_decode_gluon_kernel(
     if PDL:
         _launch_dependents()
     TILE_BYTES: gl.constexpr = ROWS * K * 4
-    if PREFETCH:
+    if PREFETCH != "":
         # The index may still be in the writing of an earlier kernel: it only
         # chooses which lines come closer, and only where it is in range.
         early = gl.load(index_ptr + row, volatile=True)
         if (early >= 0) & (early < num_slots):
             early_tile = ssm_ptr + ((early.to(gl.int64) * VH + group * R) * V + first) * K
-            if PREFETCH == 1:
+            if PREFETCH == "lines":
                 _prefetch_lines(early_tile, TILE_BYTES, WARP, WARPS)
             else:
                 _prefetch_tile(early_tile, TILE_BYTES, WARP, WARPS)
@@ -273,6 +274,8 @@ def fused_decode_gluon_kernel(
             async_copy.commit_group()
     else:
         state = _load(state_base, tile, HIP, LOAD_POLICY)
+        if CHUNKS > 1:
+            second_state = _load(state_base + CHUNK * K, tile, HIP, LOAD_POLICY)
     window = conv_ptr + wide * (C * 3)
     v_window = window + v_channel * 3
     h0 = _load(window, qk_channel * 3, HIP)
@@ -287,14 +290,16 @@ def fused_decode_gluon_kernel(
     beta, decay = _gates(gate, a_log_ptr + group * R, dt_bias_ptr + group * R, head0, R)
     if HP > 1:
         beta1, decay1 = _gates(gate, a_log_ptr + group * R, dt_bias_ptr + group * R, head0 + 1, R)
-    z = _load(x_row + 2 * K + R * V, at, HIP)
-    norm = _load(norm_ptr, v_all, HIP)
+    z_ptr = x_row + 2 * K + R * V
+    LATE_GATE: gl.constexpr = HIP and HP > 1  # registers are what its occupancy hangs on
+    if not LATE_GATE:
+        z = _load(z_ptr, at, HIP)
+        norm = _load(norm_ptr, v_all, HIP)
 
     y_qk = gl.allocate_shared_memory(gl.float32, [2 * K], FLAT)
     y_v = gl.allocate_shared_memory(gl.float32, [ROWS], FLAT)
     y_qk.store(convolve_taps(h0, h1, h2, x_qk, w_qk, b_qk))
     y_v.store(convolve_taps(g0, g1, g2, x_v, w_v, b_v))
-    gated = silu(z.to(gl.float32)) * gl.expand_dims(norm.to(gl.float32), 0)
     gl.barrier()
     # Everybody in this program has read its windows: from here on they may shift.
     last = True
@@ -303,6 +308,8 @@ def fused_decode_gluon_kernel(
         last = _arrive(ticket, PARTS)
     if SPLIT == 1:
         _shift(v_window, vs, g1, g2, x_v, HIP)
+    if PARTS == 1:
+        _shift(window, qk_channel, h1, h2, x_qk, HIP)
     q = y_qk.slice(0, K).load(BY_K)
     k = y_qk.slice(K, K).load(BY_K)
     q = q * (gl.rsqrt(gl.sum(q * q, axis=0) + 1e-6) * scale)
@@ -316,6 +323,8 @@ def fused_decode_gluon_kernel(
         if STAGED:
             async_copy.wait_group(CHUNKS - 1 - i)
             state = stage.index(i).load(TILE)
+        elif i > 0:
+            state = second_state
         if CHUNK > BV:
             second = gl.arange(0, CHUNK, BY_ROW) >= BV
             chunk_beta = gl.where(second, beta1, beta)
@@ -347,13 +356,17 @@ def fused_decode_gluon_kernel(
             # the release waits for the stores before it: the largest comes after
             _store(state_base + (CHUNKS - 1) * CHUNK * K, tile, updated, HIP, STORE_POLICY)
         _shift(v_window, vs, g1, g2, x_v, HIP)
-    if last:
+    if PARTS > 1 and last:
         _shift(window, qk_channel, h1, h2, x_qk, HIP)
     if SPLIT == 1 or last:
+        if LATE_GATE:
+            z = _load(z_ptr, at, HIP)
+            norm = _load(norm_ptr, v_all, HIP)
         if SPLIT == 1:
             rows = cores.reshape([HP, V]).load(GATED)
         else:
             rows = gl.load(core_ptr + out_row + at, cache_modifier=".cg").to(gl.float32)
+        gated = silu(z.to(gl.float32)) * gl.expand_dims(norm.to(gl.float32), 0)
         mean = gl.sum(rows * rows, axis=1) / V
         inverse = gl.expand_dims(gl.rsqrt(mean + norm_eps), 1)
         y = (rows * inverse * gated).to(gl.bfloat16)

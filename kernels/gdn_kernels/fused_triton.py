@@ -104,7 +104,7 @@ def fused_decode_kernel(
 
     if PDL:
         gdc_launch_dependents()
-    if PREFETCH:
+    if PREFETCH != "":
         # The index may still be in the writing of an earlier kernel: it only
         # chooses which lines come closer, and only where it is in range.
         early = tl.load(index_ptr + row, volatile=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,77 +11,132 @@ import triton
 from gdn_kernels import platform, scratch, tuning
 from gdn_kernels.contract import HEAD_DIM, HEAD_RATIO
 from gdn_kernels.fused_triton import fused_decode_kernel
-from gdn_kernels.predicate import Shape
+from gdn_kernels.predicate import ALIGNMENT, Shape
+
+VGPRS_PER_LANE = 512  # of a CDNA3 or CDNA4 SIMD, shared by its resident waves
+
+Outputs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One compiled form of the kernel: configuration, head count, epilogue, device."""
+
+    config: tuning.Config
+    key_heads: int
+    fp8: bool
+    arch: platform.Architecture
+    device: int
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A variant as Triton compiled it for aligned pointers, and one batch size's grid.
+
+    Launching it again skips Triton's specialisation of the arguments.
+    """
+
+    variant: Variant
+    kernel: Any
+    constants: tuple[Any, ...]  # in the order of the kernel's parameters
+    grid: tuple[int, int, int]
+
+
+_Key = tuple[int, int, bool, int]  # key heads, tokens, FP8, device index
+_ready: dict[_Key, _Ready] = {}
+_READY_AT_MOST = 8192
 
 
 def fused(
     operands: tuple[torch.Tensor, ...],
     shape: Shape,
-    outputs: tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None],
+    outputs: Outputs,
     scale: float,
     norm_eps: float,
     pad_slot_id: int,
     config: tuning.Config | None = None,
-) -> Any:
-    """Launch the fused kernel once; returns the compiled kernel.
+) -> None:
+    """Launch the fused kernel once.
 
     `operands` have passed `predicate.examine` with `shape`; `outputs` are
     (out, codes, scales) as the op returns them, with T > 0. `config` overrides
     the tuning table.
     """
+    out, codes, scales = outputs
+    key = (shape.key_heads, shape.tokens, codes is not None, out.device.index or 0)
+    ready = _ready.get(key) if config is None else None
+    variant = ready.variant if ready else _variant(shape, codes is not None, out.device, config)
+    tickets = out  # never touched where one program serves the group
+    if variant.config.programs_per_group > 1:
+        tickets = _tickets(shape, out.device, variant.arch.backend)
+    pointers = (
+        *operands,
+        out,
+        # as bytes: not every architecture that runs the kernel has the e4m3 type
+        out if codes is None else codes.view(torch.uint8),
+        out if scales is None else scales,
+        torch.empty_like(out) if variant.config.splits_rows else out,
+        tickets,
+    )
+    scalars = (float(scale), float(norm_eps), pad_slot_id, shape.slots)
+    aligned = not any(tensor.data_ptr() % ALIGNMENT for tensor in pointers)
+    if ready and aligned:
+        ready.kernel[ready.grid](*pointers, *scalars, *ready.constants)
+        return
+    grid = (shape.tokens * shape.key_heads * variant.config.programs_per_group, 1, 1)
+    function = kernel_function(variant.config)
+    fixed = constants(variant)
+    kernel = function[grid](*pointers, *scalars, **fixed, **options(variant))
+    if aligned and config is None and out.device.type == "cuda":
+        if len(_ready) >= _READY_AT_MOST:
+            _ready.clear()
+        order = function.arg_names[len(pointers) + len(scalars) :]
+        _ready[key] = _Ready(variant, kernel, tuple(fixed[name] for name in order), grid)
+
+
+def compiled_variants() -> list[Variant]:
+    """The distinct variants that this process has launched on a GPU."""
+    return list(dict.fromkeys(ready.variant for ready in _ready.values()))
+
+
+def _variant(
+    shape: Shape, fp8: bool, device: torch.device, config: tuning.Config | None
+) -> Variant:
     arch = platform.architecture()
     if config is None:
         gluon = not platform.gluon_refusal()
         config = tuning.choose(arch.name, gluon, shape.key_heads, shape.tokens)
-    out, codes, scales = outputs
-    tickets = out  # never touched where one program serves the group
-    if config.programs_per_group > 1:
-        tickets = _tickets(shape, out.device, arch.backend)
-    core = torch.empty_like(out) if config.splits_rows else out
-    grid = (shape.tokens * shape.key_heads * config.programs_per_group,)
-    kernel, constants = _kernel(config, arch)
-    return kernel[grid](
-        *operands,
-        out,
-        out if codes is None else codes.view(torch.uint8),
-        out if scales is None else scales,
-        core,
-        tickets,
-        scale,
-        norm_eps,
-        pad_slot_id,
-        shape.slots,
-        KH=shape.key_heads,
-        FP8=codes is not None,
-        **constants,
-    )
+    return Variant(config, shape.key_heads, fp8, arch, device.index or 0)
 
 
-@functools.lru_cache(maxsize=256)
-def _kernel(config: tuning.Config, arch: platform.Architecture) -> tuple[Any, dict[str, Any]]:
-    """The kernel that `config` names, with its constants and the compiler's options."""
-    constants: dict[str, Any] = {
+def kernel_function(config: tuning.Config) -> Any:
+    if config.kernel == "triton":
+        return fused_decode_kernel
+    from gdn_kernels.fused_gluon import fused_decode_gluon_kernel
+
+    return fused_decode_gluon_kernel
+
+
+def constants(variant: Variant) -> dict[str, Any]:
+    """The compile-time constants of the variant's kernel."""
+    config, arch = variant.config, variant.arch
+    shared: dict[str, Any] = {
+        "KH": variant.key_heads,
         "R": HEAD_RATIO,
         "K": HEAD_DIM,
         "V": HEAD_DIM,
         "HP": config.heads,
         "BV": config.rows,
+        "FP8": variant.fp8,
         "PDL": config.pdl,
         "PREFETCH": config.prefetch,
         "LOAD_POLICY": config.load_policy,
         "STORE_POLICY": config.store_policy,
-        "num_warps": config.warps,
     }
-    if arch.backend == "cuda":
-        constants["launch_pdl"] = config.pdl
-        if config.max_registers:
-            constants["maxnreg"] = config.max_registers
     if config.kernel == "triton":
-        return fused_decode_kernel, {**constants, "KC": HEAD_DIM // (4 * config.lanes)}
-    from gdn_kernels.fused_gluon import fused_decode_gluon_kernel
-
-    return fused_decode_gluon_kernel, {
-        **constants,
+        return {**shared, "KC": HEAD_DIM // (4 * config.lanes)}
+    return {
+        **shared,
         "LK": config.lanes,
         "TICKET_FIRST": config.ticket_first,
         "STAGED": config.staged,
@@ -90,6 +145,19 @@ def _kernel(config: tuning.Config, arch: platform.Architecture) -> tuple[Any, di
         "WARP": arch.warp_size,
         "WARPS": config.warps,
     }
+
+
+def options(variant: Variant) -> dict[str, Any]:
+    """The compiler's options; a register bound is an occupancy bound on AMD."""
+    config = variant.config
+    chosen: dict[str, Any] = {"num_warps": config.warps}
+    if variant.arch.backend == "cuda":
+        chosen["launch_pdl"] = config.pdl
+        if config.max_registers:
+            chosen["maxnreg"] = config.max_registers
+    if variant.arch.backend == "hip" and config.max_registers:
+        chosen["waves_per_eu"] = VGPRS_PER_LANE // config.max_registers
+    return chosen
 
 
 def _tickets(shape: Shape, device: torch.device, backend: str) -> torch.Tensor:

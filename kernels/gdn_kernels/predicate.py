@@ -60,11 +60,48 @@ class Shape:
     slots: int  # N
 
 
+_Facts = tuple[Any, ...]
+_taken: dict[_Facts, Shape] = {}  # facts that passed every rule; refusals are worked out anew
+_TAKEN_AT_MOST = 4096
+
+
 def examine(operands: tuple[Any, ...], quant_dtype: object) -> Shape | Refusal:
     """Check the ten operands, in the order of `contract.OPERANDS`.
 
-    Returns the sizes they agree on, or the first reason against them.
+    Returns the sizes they agree on, or the first reason against them. What
+    passed once is remembered by all that the rules look at, so that a decode
+    step pays one look-up.
     """
+    facts = _facts(operands, quant_dtype)
+    if facts is None:
+        return _examine(operands, quant_dtype)
+    known = _taken.get(facts)
+    if known is not None:
+        return known
+    verdict = _examine(operands, quant_dtype)
+    if isinstance(verdict, Shape):
+        if len(_taken) >= _TAKEN_AT_MOST:
+            _taken.clear()
+        _taken[facts] = verdict
+    return verdict
+
+
+def _facts(operands: tuple[Any, ...], quant_dtype: object) -> _Facts | None:
+    """Everything `_examine` reads of plain tensors; None where one is something else."""
+    facts: list[Any] = [quant_dtype, launch_device().type]
+    for tensor in operands:
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+            return None
+        facts += (tensor.shape, tensor.dtype, tensor.device, tensor.is_contiguous())
+    facts += (
+        operands[0].data_ptr() % ALIGNMENT,
+        operands[3].data_ptr() % ALIGNMENT,
+        operands[5].data_ptr() % ALIGNMENT,
+    )
+    return tuple(facts)
+
+
+def _examine(operands: tuple[Any, ...], quant_dtype: object) -> Shape | Refusal:
     named = dict(zip(OPERANDS, operands, strict=True))
     reason = _kind(named, quant_dtype) or _device(named)
     if reason:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+SGLANG_BACKEND = "SGLANG_QWEN3_NEXT_GDN_FUSED_BACKEND"
+
 
 def gluon_allowed() -> bool:
     """GDN_KERNELS_GLUON=0 keeps the portable Triton kernel where Gluon could run."""
@@ -11,5 +13,5 @@ def gluon_allowed() -> bool:
 
 
 def sglang_backend() -> str | None:
-    """SGLANG_QWEN3_NEXT_GDN_FUSED_BACKEND: the backend the serving adapter was asked for."""
-    return os.environ.get("SGLANG_QWEN3_NEXT_GDN_FUSED_BACKEND") or None
+    """The backend that SGLANG_BACKEND names, None where it is unset or empty."""
+    return os.environ.get(SGLANG_BACKEND) or None

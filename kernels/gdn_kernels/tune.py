@@ -73,7 +73,9 @@ def candidates(gluon: bool) -> list[Config]:
         Config(
             "gluon", 1, rows, warps, lanes=lanes, pdl=True, prefetch=prefetch, ticket_first=first
         )
-        for (rows, warps, lanes), prefetch, first in itertools.product(small, (1, 2), (False, True))
+        for (rows, warps, lanes), prefetch, first in itertools.product(
+            small, ("lines", "bulk"), (False, True)
+        )
         if rows < HEAD_DIM or not first
     ]
     large = [
@@ -83,7 +85,7 @@ def candidates(gluon: bool) -> list[Config]:
         Config("gluon", 1, 64, 4, staged=True, chunks=2),
         Config("gluon", 1, 64, 4, lanes=16, max_registers=128),
     ]
-    for config, prefetch in itertools.product(large, (0, 1, 2)):
+    for config, prefetch in itertools.product(large, ("", "lines", "bulk")):
         found.append(dataclasses.replace(config, pdl=True, prefetch=prefetch))
     return found
 

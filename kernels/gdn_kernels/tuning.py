@@ -26,8 +26,9 @@ class Config:
     which `chunks` slices are taken. `warps` and `max_registers` are the
     compiler's options.
     `pdl` overlaps the launch with the tail of the kernel before (Hopper),
-    `prefetch` asks for the state in L2 before the kernel before has ended,
-    `ahead` for the tile of the program that many later (both Hopper, Gluon).
+    `prefetch` asks for the state in L2 before the kernel before has ended:
+    "lines" touches each 128-byte line, "bulk" asks for all bytes. With
+    `ticket_first` the arrival at a ticket comes before the largest store.
     """
 
     kernel: str  # "triton" or "gluon"
@@ -39,7 +40,7 @@ class Config:
     chunks: int = 1
     max_registers: int | None = None
     pdl: bool = False
-    prefetch: int = 0
+    prefetch: str = ""
     ticket_first: bool = False
     load_policy: str = ""
     store_policy: str = ""

@@ -1,0 +1,1 @@
+"""The op behind the switches of serving frameworks."""
