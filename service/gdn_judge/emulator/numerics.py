@@ -233,6 +233,7 @@ def div_fixup32(q: F32, den: F32, num: F32) -> F32:
         (den == 0) | np.isinf(num),
         np.isinf(den) | (num == 0),
         e < -150,
+        np.isnan(q),  # of finite operands: an intermediate step overflowed
     ]
     values = [
         nbits | quiet,
@@ -241,6 +242,7 @@ def div_fixup32(q: F32, den: F32, num: F32) -> F32:
         signed(0x7F800000),
         sign,
         signed(0),
+        signed(0x7F800000),
     ]
     return np.select(cases, values, sign | magnitude).astype(np.uint32).view(np.float32)
 

@@ -102,8 +102,8 @@ def _buffer_address(
 
     A lane that straddles the end of the descriptor is a fault.
     """
-    if "idxen" in ins.modifiers or resource.count != 4:
-        raise unsupported(ins, "structured buffer addressing is not modelled")
+    if resource.count != 4:
+        raise unsupported(ins, "the descriptor is not four registers")
     with_offset = "offen" in ins.modifiers
     index = resource.index
     voffset = raw_reader(ins, vector, "u") if with_offset and vector else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from support.emulator import execute
 
 A, B = 0xDEADBEEF, 0x00000013
@@ -293,5 +294,6 @@ s_nop 0
 
 
 def test_mode_register() -> None:
-    body = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 23, 1), 1\ns_getreg_b32 s2, hwreg(HW_REG_MODE, 23, 1)"
+    field = "hwreg(HW_REG_MODE, 23, 1)"
+    body = f"s_setreg_imm32_b32 {field}, 1\ns_getreg_b32 s2, {field}"
     assert execute(body).s(2) == 1

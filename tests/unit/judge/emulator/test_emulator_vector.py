@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.emulator import State, execute, lanes, words
 
 from gdn_judge.emulator.errors import UnsupportedInstruction
+from support.emulator import State, execute, lanes, words
 
 M32, M64 = 0xFFFFFFFF, 2**64 - 1
 A, B, C = words(1), words(2), words(3)
@@ -578,14 +578,16 @@ def test_dpp_reads_nothing_from_an_idle_lane() -> None:
 
 
 def test_sdwa() -> None:
-    body = "v_add_u32_sdwa v2, v0, v1 dst_sel:BYTE_1 dst_unused:UNUSED_PRESERVE src0_sel:BYTE_3 src1_sel:WORD_1"
+    picks = "dst_sel:BYTE_1 dst_unused:UNUSED_PRESERVE src0_sel:BYTE_3 src1_sel:WORD_1"
+    body = f"v_add_u32_sdwa v2, v0, v1 {picks}"
     state = execute(body, v={0: A, 1: B, 2: C})
     expected = [
         int(c) & 0xFFFF00FF | ((int(a) >> 24) + (int(b) >> 16) & 255) << 8
         for a, b, c in zip(A, B, C, strict=True)
     ]
     assert state.v(2).tolist() == expected
-    body = "v_or_b32_sdwa v2, v0, sext(v1) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:BYTE_0"
+    picks = "dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:BYTE_0"
+    body = f"v_or_b32_sdwa v2, v0, sext(v1) {picks}"
     got = execute(body, v={0: A, 1: B}).v(2).tolist()
     assert got == [(int(a) | sx(int(b), 8)) & M32 for a, b in zip(A, B, strict=True)]
 
