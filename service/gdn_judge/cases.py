@@ -227,7 +227,7 @@ def roofline(scope: Scope) -> list[Planned]:
         sizes = list(ROOFLINE_CPU_BATCHES)
     else:
         sizes = list(ROOFLINE_QUICK_BATCHES if scope.quick else ROOFLINE_BATCHES)
-    bf16 = sizes if not scope.quick else sizes[:1] + sizes[-1:]
+    bf16 = sizes if not scope.quick else sorted({sizes[0], sizes[-1]})
     flags = [(rows, True) for rows in sizes]
     flags += [(rows, False) for rows in bf16] if not scope.on_cpu else []
     return [

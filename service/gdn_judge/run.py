@@ -138,6 +138,8 @@ def _all_cases(request: Request, session: Session, progress: _Progress, events: 
                 events,
             )
     else:
+        if request.torch_device is not None:
+            session.facts |= yardsticks.facts(request.torch_device)
         judges = {Suite.CORRECTNESS: correctness.judge, Suite.DETERMINISM: determinism.judge}
         _each(judges[request.suite], session, progress, events)
 

@@ -52,10 +52,19 @@ class Yardsticks:
 
 def measure(device: str) -> Yardsticks:
     """Measure on `device` ("cuda:0"). Raises HostError where it cannot be used."""
+    return _read(_ask(device))
+
+
+def facts(device: str) -> dict[str, Scalar]:
+    """What the device is. Raises HostError where it cannot be used."""
+    return dict(_ask(device, "--facts"))
+
+
+def _ask(device: str, *options: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gdn-judge-") as work:
         try:
             ended = subprocess.run(
-                [sys.executable, "-I", str(FOLDER), device],
+                [sys.executable, "-I", str(FOLDER), device, *options],
                 capture_output=True,
                 text=True,
                 timeout=_PATIENCE_S,
@@ -63,11 +72,12 @@ def measure(device: str) -> Yardsticks:
                 cwd=work,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise HostError(f"cannot measure {device}: {error}") from error
+            raise HostError(f"cannot use {device}: {error}") from error
     if ended.returncode:
         last = ended.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise HostError(f"cannot measure {device}: {last[0]}")
-    return _read(json.loads(ended.stdout))
+        raise HostError(f"cannot use {device}: {last[0]}")
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
 
 
 def _read(found: dict[str, Any]) -> Yardsticks:

@@ -33,9 +33,13 @@ def nothing(pool):  # type: ignore[no-untyped-def]
     pass
 
 
-def main(device: str) -> None:
+def main(device: str, only_facts: bool) -> None:
+    if not torch.cuda.is_available():
+        sys.exit("torch sees no CUDA or HIP device on this machine")
+    if torch.device(device).index >= torch.cuda.device_count():
+        sys.exit(f"torch sees {torch.cuda.device_count()} devices, there is no {device}")
     torch.cuda.set_device(device)
-    json.dump(measure(device), sys.stdout)
+    json.dump(facts(device) if only_facts else measure(device), sys.stdout)
 
 
 def measure(device: str) -> dict[str, Any]:

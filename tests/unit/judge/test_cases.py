@@ -15,9 +15,12 @@ KINDS = list(DeviceKind)
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("batches", [None, [2], [8, 1]])
 @pytest.mark.parametrize("plan", [cases.correctness, cases.determinism, cases.roofline])
-def test_ids_are_unique_and_the_plan_is_stable(plan, quick: bool, kind: DeviceKind) -> None:  # type: ignore[no-untyped-def]
-    scope = Scope(device=kind, quick=quick)
+def test_ids_are_unique_and_the_plan_is_stable(
+    plan, batches: list[int] | None, quick: bool, kind: DeviceKind
+) -> None:  # type: ignore[no-untyped-def]
+    scope = Scope(device=kind, quick=quick, batches=batches)
     ids = [planned.id for planned in plan(scope)]
     assert len(ids) == len(set(ids)) > 0
     assert ids == [planned.id for planned in plan(scope)]

@@ -83,6 +83,7 @@ def test_sigterm_leaves_a_partial_document(checkout: Path) -> None:
     time.sleep(1)
     process.send_signal(signal.SIGTERM)
     rest = process.stdout.read()
+    process.stdout.close()
     assert process.wait(30) == 1
     document = read(checkout)
     assert document.partial
@@ -142,16 +143,17 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == schema.text()
 
 
-def test_a_device_that_is_not_there_is_the_hosts_fault(checkout: Path) -> None:
+@pytest.mark.parametrize("suite", ["roofline", "correctness"])
+def test_a_device_that_is_not_there_is_the_hosts_fault(suite: str, checkout: Path) -> None:
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    run = [*command(checkout, suite="roofline"), "--device", "sm90"]
+    run = [*command(checkout, suite=suite), "--device", "sm90"]
     ended = subprocess.run(run, capture_output=True, text=True)
     document = read(checkout)
     assert ended.returncode == 1
     assert document.verdict is Verdict.ERROR
     assert document.failure_class is not None
     assert document.failure_class.value == "host"
-    assert "cannot measure cuda:0" in document.reason
+    assert "cannot use cuda:0: torch sees no CUDA or HIP device" in document.reason
