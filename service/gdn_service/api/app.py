@@ -27,6 +27,7 @@ def build_app(context: Context) -> FastAPI:
         openapi_url=f"{PREFIX}/openapi.json",
         docs_url=f"{PREFIX}/docs",
         redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
     )
     app.state.context = context
     problems.install(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,11 +66,25 @@ def _validation_error(_request: Request, error: Exception) -> JSONResponse:
     return problem(422, "invalid_request", "Invalid request", "; ".join(faults)[:2000])
 
 
-def _http_error(_request: Request, error: Exception) -> JSONResponse:
+def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    code = _WORDS.get(error.status_code, "invalid_request")
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods(request))
+    status = 422 if error.status_code == 400 else error.status_code  # a body that is no JSON
+    code = _WORDS.get(status, "invalid_request")
     title = code.replace("_", " ").capitalize()
-    return problem(error.status_code, code, title, str(error.detail), None, error.headers)
+    return problem(status, code, title, str(error.detail), None, headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Every method of the path; the router alone names only those of its first match."""
+    found: list[str] = []
+    for template, operations in request.app.openapi()["paths"].items():
+        pattern = re.sub(r"\{[^}]*\}", "[^/]+", template)
+        if re.fullmatch(pattern, request.url.path):
+            found += [method.upper() for method in operations]
+    return sorted(found)
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -439,7 +439,7 @@ def _sum_up(job: Job, failure: Failure | None) -> tuple[JobState, str | None, st
     failure_class = blamed.failure_class or (
         FailureClass.CANDIDATE if state is JobState.FAILED else None
     )
-    return state, failure_class, f"{blamed.suite}: {blamed.reason or blamed.verdict}"
+    return state, failure_class, f"{blamed.suite}: {blamed.reason or blamed.verdict or 'no result'}"
 
 
 def _verdict(run: Run) -> Verdict | None:

@@ -3,7 +3,8 @@
 job:  queued ─> running ─> passed | failed | inconclusive | error | cancelled
          └─> cancelled | error
 run:  queued ─> running ─> finished | cancelled
-         └─> cancelled         running ─> running (again, after a host failure or a crash)
+         │         └─> running   (again, after a host failure or a crash)
+         └─> finished | cancelled   (it never got a device)
 """
 
 from __future__ import annotations

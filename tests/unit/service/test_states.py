@@ -25,7 +25,7 @@ def test_sources_follow_the_table() -> None:
     assert sources(JobState.RUNNING) == (JobState.QUEUED, JobState.RUNNING)
     assert sources(JobState.PASSED) == (JobState.RUNNING,)
     assert sources(JobState.CANCELLED) == (JobState.QUEUED, JobState.RUNNING)
-    assert run_sources(RunState.FINISHED) == (RunState.RUNNING,)
+    assert run_sources(RunState.FINISHED) == (RunState.QUEUED, RunState.RUNNING)
 
 
 def test_a_finished_job_does_not_start_again() -> None:
