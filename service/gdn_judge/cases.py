@@ -22,6 +22,9 @@ ROOFLINE_CPU_BATCHES = (1, 2)
 GPU_HEADS = (Heads(1, 2), Heads(2, 4), Heads(8, 16), Heads(16, 32))
 ON_CPU = (DeviceKind.INTERPRETER, DeviceKind.GFX950_EMULATED)
 ROLLOUT_STEPS = 64
+# With 8 value heads: 2^31 and 2^32 bytes, 2^31 elements; an 8.6 GB pool.
+FAR_PLACES = (4096, 8192, 16384)
+FAR_SLOTS = 16385
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,7 @@ class Planned:
     steps: int = 1
     spare_slots: int = 3
     twist: str = ""
+    far: bool = False  # slots whose offsets need more than 32 bits
 
     @property
     def slots(self) -> int:
@@ -64,6 +68,8 @@ class Planned:
             shown["pad_slot_id"] = self.pad_slot_id
         if self.inputs != "unit":
             shown["inputs"] = self.inputs
+        if self.far:
+            shown["pool_slots"] = FAR_SLOTS
         return shown | ({"twist": self.twist} if self.twist else {})
 
 
@@ -168,6 +174,15 @@ def _special(scope: Scope) -> Iterator[Planned]:
         state="small",
         spare_slots=2,
     )
+    if not scope.on_cpu:
+        yield Planned(
+            id="slots-far",
+            kind="step",
+            heads=Heads(4, 8),
+            rows=len(FAR_PLACES),
+            spare_slots=3,
+            far=True,
+        )
     for twist in QUICK_TWISTS if scope.quick else TWISTS:
         yield Planned(id=f"extreme-{twist}", kind="step", heads=heads, rows=2, twist=twist)
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdn_judge import compare, damages, generate, reference, twists
-from gdn_judge.cases import Planned
+from gdn_judge.cases import FAR_PLACES, FAR_SLOTS, Planned
 from gdn_judge.contract import Heads
 from gdn_judge.document import Check
 from gdn_judge.execution import PredicateAnswer
 from gdn_judge.judged import Judged
 from gdn_judge.numerics import Rounding
-from gdn_judge.operands import CallOptions, CallResult, Operands
+from gdn_judge.operands import CallOptions, CallResult, Operands, Spread
 from gdn_judge.session import Damage, Session
 
 _POISONS = (0xFF, 0x42)  # NaN in every dtype, and a finite number that could pass as data
@@ -52,11 +52,13 @@ def steps(planned: Planned, session: Session) -> Judged:
             fp8=planned.fp8,
             pad_slot_id=planned.pad_slot_id,
             poison=_POISONS[number % len(_POISONS)],
+            spread=_far(operands) if planned.far else None,
         )
         result = session.call(operands, options)
         names += [kernel.name for kernel in result.kernels]
         checks, tracks = _judge_step(operands, options, result, tracks, session)
         checks.append(launches(result, operands, session))
+        checks += _strays(result) if planned.far else []
         found.append(checks)
         if not all(check.passed for check in checks):
             break
@@ -90,6 +92,19 @@ def _first(planned: Planned, rng: np.random.Generator) -> Operands:
         inputs=planned.inputs,
     )
     return twists.apply(planned.twist, operands, rng)
+
+
+def _far(operands: Operands) -> Spread:
+    """Live slots at FAR_PLACES, the others at the start of the pool."""
+    places = np.arange(operands.slots)
+    places[operands.ssm_state_indices] = FAR_PLACES
+    return Spread(slots=FAR_SLOTS, places=tuple(int(place) for place in places))
+
+
+def _strays(result: CallResult) -> list[Check]:
+    count = result.counters.get("stray_elements")
+    fine = count == 0
+    return [Check(name="stray_elements", passed=fine, value=count, bound=0)]
 
 
 def _next(

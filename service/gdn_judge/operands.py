@@ -32,6 +32,18 @@ STORAGE: dict[str, np.dtype[Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Slots of the operands' pools lie far apart in pools of `slots` slots.
+
+    Slot i of the operands (guards not counted) is slot places[i] for the op; all
+    others hold zeros. So pools of gigabytes need not travel.
+    """
+
+    slots: int
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CallOptions:
     """The op's keyword arguments, and how the candidate's side prepares the call."""
 
@@ -41,6 +53,7 @@ class CallOptions:
     pad_slot_id: int = PAD_SLOT
     poison: int = 0xFF  # byte that fills fresh output memory; 0xFF is NaN in every dtype here
     chain: bool = False  # call the target's unfused op instead, where it has one
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

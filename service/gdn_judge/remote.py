@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -129,6 +130,7 @@ def request(do: str, operands: Operands, options: CallOptions) -> dict[str, Any]
         "pad_slot_id": options.pad_slot_id,
         "poison": options.poison,
         "chain": options.chain,
+        "spread": None if options.spread is None else dataclasses.asdict(options.spread),
         "result_bytes": [_product(shape) * 2 for shape in shapes.values()],
     }
 
@@ -163,6 +165,7 @@ def _call_result(
         after={name: memory.read(fd, entry) for name, entry in after.entries.items()},
         kernels=replies.kernel_runs(reply.get("kernels")),
         seconds=replies.seconds(reply.get("seconds")),
+        counters=replies.counts(reply.get("counters")),
     )
 
 

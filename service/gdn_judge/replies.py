@@ -67,3 +67,7 @@ def _scalar(item: Any) -> Scalar:
     if item is None or isinstance(item, bool) or (isinstance(item, int) and abs(item) < 2**63):
         return item
     return text(item, 200)
+
+
+def counts(value: Any) -> dict[str, int]:
+    return {name: item for name, item in scalars(value).items() if type(item) is int}

@@ -109,6 +109,8 @@ class Agent:
 
     def _call(self, tensors: dict[str, torch.Tensor], message: Message, fd: int) -> Message:
         values = self._cut(tensors, message["guard"])
+        if message["spread"] is not None:
+            return self._call_spread(tensors, values, message, fd)
         self.recorder.take()
         staging.spoil_free_memory(self.device, message["result_bytes"], message["poison"])
         self.poison.byte = message["poison"]
@@ -123,6 +125,17 @@ class Agent:
             "kernels": self.recorder.take(),
             **self._bring_back(results, tensors, message, fd),
         }
+
+    def _call_spread(
+        self, tensors: dict[str, torch.Tensor], values: dict[str, Any], message: Message, fd: int
+    ) -> Message:
+        """The same with the slots far apart in big pools; counts what strayed elsewhere."""
+        spread = staging.Spread(values, message["spread"], message["pad_slot_id"])
+        results = self._run(spread.values, message)
+        strays = spread.gather(values)
+        kernels = self.recorder.take()
+        reply = self._bring_back(results, tensors, message, fd)
+        return {**reply, "kernels": kernels, "counters": {"stray_elements": strays}}
 
     def _run(self, values: Mapping[str, Any], message: Message) -> Any:
         op = self.ops[1 if message["chain"] else 0]

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from gdn_judge.contract import POOLS
+
 Layout = Mapping[str, Mapping[str, Any]]  # name -> {dtype, shape, at}
 
 
@@ -99,3 +101,30 @@ def spoil_free_memory(device: str, sizes: list[int], byte: int) -> None:
     """Leave poison in freed blocks of the given sizes, for allocations by other means."""
     blocks = [torch.full((size,), byte, dtype=torch.uint8, device=device) for size in sizes]
     del blocks
+
+
+class Spread:
+    """Pools of many slots, zero but for those given; see `operands.Spread`."""
+
+    def __init__(self, values: Mapping[str, Any], spec: Mapping[str, Any], pad: int) -> None:
+        device = values["ssm_state"].device
+        self._places = torch.tensor(spec["places"], device=device)
+        self.values = dict(values)
+        for name in POOLS:
+            small = values[name]
+            big = torch.zeros((spec["slots"], *small.shape[1:]), dtype=small.dtype, device=device)
+            big[self._places] = small
+            self.values[name] = big
+        indices = values["ssm_state_indices"]
+        moved = self._places[indices.clamp(min=0).long()].to(torch.int32)
+        self.values["ssm_state_indices"] = torch.where(indices == pad, indices, moved)
+
+    def gather(self, values: Mapping[str, Any]) -> int:
+        """Bring the given slots back; returns how many elements elsewhere are not zero."""
+        strays = 0
+        for name in POOLS:
+            big = self.values[name]
+            values[name].copy_(big[self._places])
+            big[self._places] = 0
+            strays += sum(int(part.count_nonzero()) for part in big.split(1024))
+        return strays
