@@ -18,7 +18,7 @@ from gdn_judge.errors import UsageError
 from gdn_judge.execution import ExecutorFactory
 from gdn_judge.numerics import Rounding
 from gdn_judge.remote import RemoteExecutor
-from gdn_judge.run import Request
+from gdn_judge.run import PLANS, Request
 from gdn_judge.session import Session
 
 _INTERPRETER_NOTE = (
@@ -33,6 +33,9 @@ _SAME_USER_NOTE = (
 
 def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Request, Session]:
     """Raises UsageError for what cannot be meant, HostError for what this machine lacks."""
+    if options.suite not in PLANS:
+        known = ", ".join(suite.value for suite in PLANS)
+        raise UsageError(f"`run` has no suite {options.suite.value}; it has {known}")
     root = _checkout(options.target)
     folders = [_inside(root, folder) for folder in options.python_path or ["."]]
     for path in filter(None, (options.import_path, options.chain)):
@@ -72,6 +75,7 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         deadline=deadline,
         call_timeout=options.call_timeout,
         launches=options.launches,
+        chain=options.chain is not None,
         quick=options.quick,
     )
     return request, session

@@ -99,8 +99,10 @@ def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _timing(case: Case) -> str:
     fused = next((m for m in case.measurements if m.name == "fused"), None)
-    if fused is None or fused.median is None:
+    if fused is None:
         return ""
+    if fused.median is None:
+        return f"{fused.measured_bytes} bytes moved, {fused.contract_bytes} by the contract"
     text = f"{fused.median:.2f} {fused.unit}"
     if fused.percent_of_rmw_ceiling is not None:
         text += f", {fused.percent_of_rmw_ceiling:.1f} % of the read-modify-write ceiling"

@@ -9,6 +9,7 @@ is labelled, and an emulator's exact bytes stand beside the contract's.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 import time
@@ -254,8 +255,14 @@ def _untimed(planned: Planned, session: Session) -> Judged:
         checks.append(correctness.judge_once(operands, options, result, session))
         names += [kernel.name for kernel in result.kernels]
     moved = call_bytes(planned.heads, planned.rows, planned.fp8)
-    found = [_counted(moved, counters)] if counters else _walls(moved, walls, trips)
-    return Judged(correctness.merge(checks), list(dict.fromkeys(names)), found)
+    names = list(dict.fromkeys(names))
+    if not counters:
+        return Judged(correctness.merge(checks), names, _walls(moved, walls, trips))
+    found = [_counted("fused", moved, counters)]
+    if session.chain:
+        chain = session.call(operands, dataclasses.replace(options, chain=True))
+        found.append(_counted("chain", moved, chain.counters))
+    return Judged(correctness.merge(checks), names, found, _byte_ratio(found))
 
 
 def _walls(moved: int, walls: list[float], trips: list[float]) -> list[Measurement]:
@@ -276,10 +283,15 @@ def _walls(moved: int, walls: list[float], trips: list[float]) -> list[Measureme
     ]
 
 
-def _counted(moved: int, counters: Mapping[str, int]) -> Measurement:
+def _byte_ratio(found: list[Measurement]) -> dict[str, float]:
+    fused, *chain = (m.measured_bytes or 0 for m in found)
+    return {"chain_bytes_over_fused": chain[0] / fused} if chain and fused else {}
+
+
+def _counted(name: str, moved: int, counters: Mapping[str, int]) -> Measurement:
     read, written = counters.get("read_bytes", 0), counters.get("written_bytes", 0)
     return Measurement(
-        name="fused",
+        name=name,
         kind=MeasurementKind.EMULATED_TRAFFIC,
         unit="bytes",
         contract_bytes=moved,

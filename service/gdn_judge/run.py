@@ -100,7 +100,7 @@ def run(
     Never raises for what the candidate or the host does.
     """
     started, clock = _now(), time.monotonic()
-    progress = _Progress(plan_of(request.suite, request.scope))
+    progress = _Progress(PLANS[request.suite](request.scope))
     events.planned(len(progress.plan))
     try:
         _all_cases(request, session, progress, events)
@@ -118,14 +118,12 @@ def run(
     return document
 
 
-def plan_of(suite: Suite, scope: Scope) -> list[Planned]:
-    """The planned cases; ids are unique."""
-    plans: dict[Suite, Callable[[Scope], list[Planned]]] = {
-        Suite.CORRECTNESS: cases.correctness,
-        Suite.DETERMINISM: cases.determinism,
-        Suite.ROOFLINE: cases.roofline,
-    }
-    return plans[suite](scope)
+PLANS: dict[Suite, Callable[[Scope], list[Planned]]] = {
+    Suite.CORRECTNESS: cases.correctness,
+    Suite.DETERMINISM: cases.determinism,
+    Suite.ROOFLINE: cases.roofline,
+}
+"""The suites that run cases, and what plans each; ids of a plan are unique."""
 
 
 def _all_cases(request: Request, session: Session, progress: _Progress, events: Events) -> None:

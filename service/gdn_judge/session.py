@@ -43,6 +43,7 @@ class Session:
     deadline: float | None = None  # time.monotonic()
     call_timeout: float | None = None  # seconds; instead of the usual limit of one call
     launches: int | None = 1  # kernels that one call may launch; None: any number
+    chain: bool = False  # whether the target has an unfused op beside it
     quick: bool = False
     seed: generate.Seed = field(default_factory=lambda: generate.Seed(secrets.token_bytes(32)))
     hello: Hello | None = None
