@@ -311,12 +311,12 @@ def _after(
 
 def _counters(reports: Sequence[Report]) -> dict[str, int]:
     """Instructions and exact bytes of the call: distinct ones in all, and by buffer."""
-    counters = dict.fromkeys(("wave_instructions", "bytes_read", "bytes_written"), 0)
+    counters = dict.fromkeys(("wave_instructions", "read_bytes", "written_bytes"), 0)
     for report in reports:
         counters["wave_instructions"] += report.wave_instructions
         for name, traffic in report.traffic.items():
-            counters["bytes_read"] += traffic.distinct_read
-            counters["bytes_written"] += traffic.distinct_written
+            counters["read_bytes"] += traffic.distinct_read
+            counters["written_bytes"] += traffic.distinct_written
             for key in ("distinct_read", "distinct_written", "read", "written"):
                 label = f"{key}:{name}"
                 counters[label] = counters.get(label, 0) + int(getattr(traffic, key))

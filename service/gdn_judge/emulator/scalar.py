@@ -20,6 +20,7 @@ from gdn_judge.emulator.operands import (
     Op,
     all_bits,
     check_modifiers,
+    combine,
     raw_reader,
     read_registers,
     split,
@@ -142,6 +143,10 @@ def _sext(bits: int) -> Callable[[Any], Any]:
     return lambda a: (a << shift) >> shift
 
 
+def _absdiff(a: Any, b: Any) -> Any:
+    return np.abs(a.astype(_L) - b.astype(_L)).astype(_U)
+
+
 # name -> (destination type, source types, function giving (value, scc or None))
 _ARITHMETIC: dict[str, tuple[str, str, Callable[..., tuple[Any, Any]]]] = {
     "s_add_u32": ("u", "uu", lambda a, b: (a + b, (a + b) < a)),
@@ -185,7 +190,7 @@ _ARITHMETIC: dict[str, tuple[str, str, Callable[..., tuple[Any, Any]]]] = {
     "s_bfe_i32": ("i", "iu", _nonzero(_bfe_signed(32, _U, _I))),
     "s_bfe_u64": ("q", "qu", _nonzero(_bfe(64))),
     "s_bfe_i64": ("l", "lu", _nonzero(_bfe_signed(64, _Q, _L))),
-    "s_absdiff_i32": ("u", "ll", None),  # type: ignore[dict-item]  # replaced below
+    "s_absdiff_i32": ("u", "ii", _nonzero(_absdiff)),
     "s_lshl1_add_u32": ("u", "uu", _shl_add(1)),
     "s_lshl2_add_u32": ("u", "uu", _shl_add(2)),
     "s_lshl3_add_u32": ("u", "uu", _shl_add(3)),
@@ -213,14 +218,6 @@ _ARITHMETIC: dict[str, tuple[str, str, Callable[..., tuple[Any, Any]]]] = {
     "s_flbit_i32_b64": ("u", "q", _plain(_wide_scan(numerics.leading_zeros32, True))),
     "s_flbit_i32": ("u", "u", _plain(_flbit_signed)),
 }
-
-
-def _absdiff(a: Any, b: Any) -> tuple[Any, Any]:
-    r = np.abs(a.astype(_L) - b.astype(_L)).astype(_U)
-    return r, r != 0
-
-
-_ARITHMETIC["s_absdiff_i32"] = ("u", "ii", _absdiff)
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": lambda a, b: a == b,
@@ -277,20 +274,81 @@ def _arithmetic(ins: Instruction, program: Program) -> Op:
             front.regs[SCC] = _flag(scc)
 
     writes = read_registers(dst) | ({SCC} if sets_scc else frozenset())
-    taint = _bitwise_taint(ins.name, dst, sources) if ins.name in _BITWISE else None
+    exact = ins.name in _TAINT
+    taint = _exact_taint(ins, dst, dst_kind, sources, kinds) if exact else None
     return _op(ins, run, read_registers(*sources), writes, taint=taint)
 
 
 _KIND = {"u": _U, "i": _I, "q": _Q, "l": _L}
-_BITWISE = frozenset(("s_mov_b32", "s_mov_b64"))
 
 
-def _bitwise_taint(name: str, dst: Operand, sources: list[Operand]) -> Any:
-    """A move carries the undefined bits of its source, register by register."""
+def _worst(taint: Any) -> Any:
+    """All bits undefined where any bit is."""
+    return np.where(taint != 0, ~taint.dtype.type(0), taint.dtype.type(0))
+
+
+def _field_taint(bits: int) -> Callable[[list[Any], list[Any]], Any]:
+    """A bit field is defined where its own bits are."""
+    extract = _bfe(bits)
+
+    def taint(t: list[Any], v: list[Any]) -> Any:
+        return _worst(extract(t[0], v[1])) | _worst(t[1]).astype(t[0].dtype)
+
+    return taint
+
+
+def _and_taint(t: list[Any], v: list[Any]) -> Any:
+    return (t[0] | t[1]) & (v[0] | t[0]) & (v[1] | t[1])
+
+
+def _or_taint(t: list[Any], v: list[Any]) -> Any:
+    return (t[0] | t[1]) & (~v[0] | t[0]) & (~v[1] | t[1])
+
+
+# operations whose undefined source bits reach only some result bits:
+# name -> f(undefined bits of the sources, values of the sources)
+_TAINT: dict[str, Callable[[list[Any], list[Any]], Any]] = {
+    "s_mov_b32": lambda t, v: t[0],
+    "s_mov_b64": lambda t, v: t[0],
+    "s_not_b32": lambda t, v: t[0],
+    "s_not_b64": lambda t, v: t[0],
+    "s_and_b32": _and_taint,
+    "s_and_b64": _and_taint,
+    "s_or_b32": _or_taint,
+    "s_or_b64": _or_taint,
+    "s_lshl_b32": lambda t, v: _worst(t[1]) | (t[0] << (v[1] & _U(31))),
+    "s_lshr_b32": lambda t, v: _worst(t[1]) | (t[0] >> (v[1] & _U(31))),
+    "s_lshl_b64": lambda t, v: _worst(t[1]).astype(_Q) | (t[0] << _b64(v[1])),
+    "s_lshr_b64": lambda t, v: _worst(t[1]).astype(_Q) | (t[0] >> _b64(v[1])),
+    "s_bfe_u32": _field_taint(32),
+    "s_bfe_i32": _field_taint(32),
+    "s_bfe_u64": _field_taint(64),
+    "s_bfe_i64": _field_taint(64),
+    "s_sext_i32_i8": lambda t, v: _worst(t[0] & _U(0xFF)),
+    "s_sext_i32_i16": lambda t, v: _worst(t[0] & _U(0xFFFF)),
+    "s_pack_ll_b32_b16": lambda t, v: (t[0] & _U(0xFFFF)) | (t[1] << _U(16)),
+}
+
+
+def _exact_taint(
+    ins: Instruction, dst: Operand, dst_kind: str, sources: list[Operand], kinds: str
+) -> Any:
+    fn = _TAINT[ins.name]
+    unsigned = ["q" if k in WIDE else "u" for k in kinds]
+    readers = [raw_reader(ins, s, k) for s, k in zip(sources, unsigned, strict=True)]
+
+    def one(front: Front, op: Operand, kind: str, bits: Callable[[int], Array]) -> Any:
+        if op.kind != "reg":
+            return np.zeros((1, 1), _KIND[kind])
+        parts = [bits(r)[:, :1] for r in op.registers]
+        return combine(*parts) if kind == "q" else parts[0]
 
     def taint(front: Front, bits: Callable[[int], Array]) -> dict[int, Array]:
-        pairs = zip(dst.registers, sources[0].registers, strict=False)
-        return {d: bits(s) for d, s in pairs}
+        unknown = [one(front, s, k, bits) for s, k in zip(sources, unsigned, strict=True)]
+        result = fn(unknown, [r(front) for r in readers])
+        pair = split(result) if dst_kind in WIDE else (result.astype(_U),)
+        flags = {SCC: _worst(result).astype(_U)}
+        return dict(zip(dst.registers, pair, strict=True)) | flags
 
     return taint
 

@@ -213,6 +213,19 @@ def test_undefined_bits_that_reach_nothing_are_no_fault(body: str) -> None:
     two_waves(body)
 
 
+def test_a_bit_field_needs_only_its_own_bits() -> None:
+    body = """
+s_movk_i32 s26, 0x8001
+s_bfe_i64 s[8:9], s[26:27], {field}
+v_mov_b32_e32 v4, s9
+global_store_dword v3, v4, s[6:7]
+"""
+    after, _ = two_waves(body.format(field="0x100000"))
+    assert after["b"][0] == 0xFFFFFFFF
+    with pytest.raises(Uninitialised):
+        two_waves(body.format(field="0x180010"))
+
+
 def test_only_active_lanes_need_a_value() -> None:
     body = """
 s_mov_b64 exec, 0xff
