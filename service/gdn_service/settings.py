@@ -50,6 +50,7 @@ class Settings(BaseSettings):
     host_retry_s: float = Field(10, ge=0)
     busy_wait_s: float = Field(600, ge=0)  # wait for an idle device
     heartbeat_s: float = Field(10, gt=0)
+    device_refresh_s: float = Field(30, gt=0)  # how often the devices' state is looked at
     worker_ttl_s: float = Field(45, gt=0)  # a worker silent for so long is dead
 
     bundle_max_bytes: int = Field(64 << 20, ge=1)

@@ -28,7 +28,7 @@ from gdn_service.errors import (
     UnknownSuite,
     UnknownTarget,
 )
-from gdn_service.jobs.requests import Submission
+from gdn_service.jobs.rows import Submission
 from gdn_service.jobs.states import JobState
 from gdn_service.store.models import Job
 from gdn_service.store.store import Transaction

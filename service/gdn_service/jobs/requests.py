@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from gdn_judge import JUDGE_VERSION
 from gdn_judge.document import DeviceKind, Suite
 from gdn_service.clock import iso, now
 from gdn_service.errors import (
@@ -23,13 +20,13 @@ from gdn_service.errors import (
     UnknownSuite,
     UnknownTarget,
 )
-from gdn_service.ids import new_id
 from gdn_service.jobs.queue import JobQueue
-from gdn_service.jobs.states import JobState, RunState
+from gdn_service.jobs.rows import Submission, new_job, new_runs, retry_of
+from gdn_service.jobs.states import JobState
 from gdn_service.runner.checkouts import Checkouts
 from gdn_service.settings import Settings
 from gdn_service.store import log
-from gdn_service.store.models import Job, Run, Target, Token
+from gdn_service.store.models import Job, Target, Token
 from gdn_service.store.store import Store, Transaction
 
 _log = structlog.get_logger(__name__)
@@ -41,27 +38,6 @@ BEST_FIRST = (
     DeviceKind.GFX950_EMULATED,
     DeviceKind.INTERPRETER,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Submission:
-    """As the user sent it; `commit` may be a short SHA."""
-
-    target: str
-    commit: str
-    device_kind: str | None = None
-    suites: list[str] | None = None
-    bundle: str | None = None
-    batch_sizes: list[int] | None = None
-    heads: str | None = None
-    quick: bool = False
-    force: bool = False
-    subject: str | None = None
-    worktree: bool = False
-
-    @property
-    def digest(self) -> str:
-        return _digest(asdict(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +72,8 @@ class JobRequests:
         suites = _suites(submission.suites, target)
         device_kind = self._device_kind(submission.device_kind, target, kinds)
         facts = self._checkouts.resolve(target, submission.commit, submission.bundle)
-        job = self._new_job(submission, target, facts.sha, suites, device_kind)
-        job.subject = submission.subject or facts.subject
-        job.submitted_by = token.name
+        job = new_job(submission, facts.sha, suites, device_kind, token)
+        job.subject = job.subject or facts.subject
         submitted = self._add(job, submission, token, key)
         if submitted.created:
             self._enqueue(submitted.job)
@@ -126,8 +101,8 @@ class JobRequests:
             old = _existing(tx, job_id)
             if not JobState(old.state).final:
                 raise Conflict(f"job {job_id} is {old.state}; cancel it or wait for its end")
-            job = _copy(old, token)
-            tx.jobs.add(job, _new_runs(job))
+            job = retry_of(old, token)
+            tx.jobs.add(job, new_runs(job))
             tx.log.append(job.id, [_queued_event(f"retry of {job_id}")])
         self._enqueue(job)
         return job
@@ -139,7 +114,7 @@ class JobRequests:
             if submitted is None and not submission.force:
                 submitted = _answered(tx, job.fingerprint)
             if submitted is None:
-                tx.jobs.add(job, _new_runs(job))
+                tx.jobs.add(job, new_runs(job))
                 tx.log.append(job.id, [_queued_event(f"queued for {job.device_kind}")])
                 submitted = Submitted(job=job, created=True)
             if key is not None and tx.tokens.used_key(token.id, key) is None:
@@ -182,35 +157,6 @@ class JobRequests:
             )
         return wanted
 
-    def _new_job(
-        self, submission: Submission, target: Target, sha: str, suites: list[str], kind: str
-    ) -> Job:
-        sizes = submission.batch_sizes
-        asked = {
-            "target": target.name,
-            "commit_sha": sha,
-            "device_kind": kind,
-            "suites": suites,
-            "batch_sizes": sorted(set(sizes)) if sizes else None,
-            "heads": submission.heads,
-            "quick": submission.quick,
-            "judge_version": JUDGE_VERSION,
-        }
-        return Job(
-            id=new_id("j"),
-            **asked,
-            fingerprint=_digest(asked),
-            worktree=submission.worktree,
-            bundle_id=submission.bundle,
-            state=JobState.QUEUED,
-            reason="",
-            attempt=1,
-            tries=0,
-            cancel_requested=False,
-            log_seq=0,
-            created_at=now(),
-        )
-
     def _end_queued(self, tx: Transaction, job_id: str) -> None:
         reason = "cancelled on request"
         if tx.jobs.finish(
@@ -249,57 +195,6 @@ def _suites(wanted: list[str] | None, target: Target) -> list[str]:
     return [name for name in target.suites if name in wanted]
 
 
-def _new_runs(job: Job) -> list[Run]:
-    return [
-        Run(
-            id=new_id("r"),
-            job_id=job.id,
-            suite=suite,
-            ordinal=ordinal,
-            state=RunState.QUEUED,
-            reason="",
-            partial=False,
-            valid=True,
-            host_tries=0,
-        )
-        for ordinal, suite in enumerate(job.suites)
-    ]
-
-
-_INPUTS = (
-    "target",
-    "commit_sha",
-    "subject",
-    "worktree",
-    "bundle_id",
-    "device_kind",
-    "suites",
-    "batch_sizes",
-    "heads",
-    "quick",
-)
-
-
-def _copy(old: Job, token: Token) -> Job:
-    asked: dict[str, Any] = {name: getattr(old, name) for name in _INPUTS}
-    decisive = {k: v for k, v in asked.items() if k not in ("subject", "worktree", "bundle_id")}
-    return Job(
-        id=new_id("j"),
-        **asked,
-        judge_version=JUDGE_VERSION,
-        fingerprint=_digest(decisive | {"judge_version": JUDGE_VERSION}),
-        state=JobState.QUEUED,
-        reason="",
-        attempt=old.attempt + 1,
-        retry_of=old.id,
-        tries=0,
-        cancel_requested=False,
-        log_seq=0,
-        submitted_by=token.name,
-        created_at=now(),
-    )
-
-
 def _existing(tx: Transaction, job_id: str) -> Job:
     job = tx.jobs.get(job_id)
     if job is None:
@@ -313,8 +208,3 @@ def log_line(text: str) -> tuple[str, dict[str, Any]]:
 
 def _queued_event(reason: str) -> tuple[str, dict[str, Any]]:
     return log.STATE, {"state": str(JobState.QUEUED), "reason": reason}
-
-
-def _digest(value: dict[str, Any]) -> str:
-    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()

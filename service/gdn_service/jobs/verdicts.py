@@ -7,21 +7,21 @@ from typing import Any
 
 from gdn_judge.document import Document, DocumentError
 from gdn_service.errors import RunnerError
-from gdn_service.store.models import Job, Run, Target
+from gdn_service.jobs.assignment import Assignment
 
 
-def read_document(body: str, job: Job, run: Run, target: Target) -> Document:
+def read_document(body: str, assignment: Assignment) -> Document:
     """The checked document. Raises RunnerError saying what is wrong with it."""
     try:
         document = Document.from_dict(clean(json.loads(body, parse_constant=_refuse)))
     except (ValueError, RecursionError) as error:
         raise RunnerError(f"the judge's document is not valid: {error}") from error
     asked = {
-        "suite": run.suite,
-        "device_kind": job.device_kind,
-        "commit": job.commit_sha,
-        "import_path": target.import_path,
-        "target": job.target,
+        "suite": assignment.run.suite,
+        "device_kind": assignment.job.device_kind,
+        "commit": assignment.job.commit_sha,
+        "import_path": assignment.target.import_path,
+        "target": assignment.job.target,
     }
     for name, value in asked.items():
         if getattr(document, name) != value:

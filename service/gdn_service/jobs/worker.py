@@ -19,8 +19,9 @@ from dbos import DBOS, DBOSConfig
 from sqlalchemy.exc import SQLAlchemyError
 
 from gdn_judge import JUDGE_VERSION
-from gdn_service.errors import SettingsError, WorkerNameTaken
+from gdn_service.errors import SettingsError, WorkerNameTaken, WorkerStopping
 from gdn_service.jobs.flow import JobFlow
+from gdn_service.jobs.judging import SuiteJudge
 from gdn_service.jobs.queue import (
     APP_NAME,
     FLOW_VERSION,
@@ -70,6 +71,7 @@ class Worker:
         self._launch()
         self._spawn("heartbeat", self._settings.heartbeat_s, self._beat)
         self._spawn("sweep", self._settings.heartbeat_s, self._sweep)
+        self._spawn("devices", self._settings.device_refresh_s, self._look)
         _log.info(
             "worker started",
             worker=self._settings.worker_name,
@@ -97,18 +99,20 @@ class Worker:
     def _launch(self) -> None:
         quiet_dbos()
         self._flows: set[str] = set()
-        flow = JobFlow(
+        checkouts = Checkouts(self._settings, self._bundle_content)
+        judge = SuiteJudge(
             store=self._store,
-            checkouts=Checkouts(self._settings, self._bundle_content),
+            checkouts=checkouts,
             inventory=self.inventory,
             runner=self._runner,
             settings=self._settings,
             stopping=self._stopping,
         )
+        flow = JobFlow(store=self._store, checkouts=checkouts, judge=judge, settings=self._settings)
 
         def job(job_id: str) -> None:
             if self._stopping.is_set():
-                raise SystemExit  # left unfinished, like any job of a stopping worker
+                raise WorkerStopping
             self._flows.add(job_id)
             try:
                 flow.run(job_id)
@@ -208,6 +212,9 @@ class Worker:
             _log.error(
                 "the worker's name was taken by another worker", worker=self._settings.worker_name
             )
+
+    def _look(self) -> None:
+        self.inventory.refresh()
 
     def _sweep(self) -> None:
         """Mend what a kill between two databases can leave behind."""

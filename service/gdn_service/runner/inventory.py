@@ -150,8 +150,16 @@ class Inventory:
             lock=lock,
         )
 
+    def _look(self, device: LocalDevice) -> IdleReport:
+        """A device that is locked is not probed: that could disturb what is timed on it."""
+        try:
+            with device_lock(device.lock, "a look at the device"):
+                return self.idle(device)
+        except DeviceBusy as error:
+            return IdleReport(why=str(error))
+
     def _record(self, device: LocalDevice) -> None:
-        report = self.idle(device)
+        report = self._look(device)
         facts = device.facts
         with self._store.write() as tx:
             tx.devices.seen(
@@ -164,6 +172,7 @@ class Inventory:
                 measures=list(facts.measures),
                 idle=report.idle,
                 why_not_idle=report.why,
+                present=True,
                 seen_at=now(),
             )
 

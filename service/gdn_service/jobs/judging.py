@@ -1,0 +1,248 @@
+"""The step `judge` of the flow: one suite on one idle device, start to end."""
+
+from __future__ import annotations
+
+import enum
+import shutil
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from gdn_judge.document import DeviceKind, FailureClass, Suite, Verdict
+from gdn_service.clock import iso, now
+from gdn_service.errors import DeviceBusy, DeviceError, RunnerError, WorkerStopping
+from gdn_service.jobs.assignment import Assignment, load_assignment
+from gdn_service.jobs.states import RunState
+from gdn_service.jobs.verdicts import clean, read_document
+from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, Runner
+from gdn_service.runner.checkouts import Checkouts
+from gdn_service.runner.inventory import HeldDevice, Inventory, LocalDevice
+from gdn_service.settings import Settings
+from gdn_service.store import log
+from gdn_service.store.models import Run
+from gdn_service.store.store import Store
+
+_log = structlog.get_logger(__name__)
+
+
+class Result(enum.StrEnum):
+    """How the step `judge` ended."""
+
+    DOCUMENT = "document"  # the judge left one; it is kept
+    FAILED = "failed"  # there is none, and a second try would not help
+    HOST = "host"  # the host spoiled it; try again
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What the step `judge` records; small, since documents are kept in the store."""
+
+    result: Result
+    reason: str = ""
+    failure_class: FailureClass | None = None
+    verdict: Verdict = Verdict.ERROR
+
+
+class Cancelled(Exception):
+    """Someone cancelled the job; raised and caught in this module."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteJudge:
+    store: Store
+    checkouts: Checkouts
+    inventory: Inventory
+    runner: Runner
+    settings: Settings
+    stopping: threading.Event
+
+    def run(self, job_id: str, suite: str, pause_s: float) -> Judged:
+        """One suite on one idle device, start to end."""
+        asked = load_assignment(self.store, job_id, suite)
+        run = asked.run
+        if run.state == RunState.FINISHED:
+            return Judged(result=Result.DOCUMENT)
+        try:
+            self._pause(job_id, pause_s)
+            with self.inventory.hold_idle(
+                DeviceKind(asked.job.device_kind),
+                f"run {run.id}",
+                lambda: self._give_up(job_id),
+                lambda text: self.store.say(job_id, text, run=run.id),
+            ) as held:
+                return self._judge_on(held, asked)
+        except Cancelled:
+            return Judged(result=Result.CANCELLED, reason="cancelled")
+        except DeviceBusy as error:
+            return self._spoiled(run, f"host busy: {error}", Verdict.ERROR)
+        except DeviceError as error:
+            return self._spoiled(run, str(error), Verdict.ERROR)
+
+    def _judge_on(self, held: HeldDevice, asked: Assignment) -> Judged:
+        job, run = asked.job, asked.run
+        tree = self.checkouts.export(asked.target, job.commit_sha, job.bundle_id).path
+        work_dir = self.settings.work_dir / run.id
+        shutil.rmtree(work_dir, ignore_errors=True)
+        work_dir.mkdir(parents=True)
+        device = held.device
+        with self.store.write() as tx:
+            tx.jobs.start_run(run.id, device.id)
+            tx.leases.acquire(
+                f"device:{device.id}",
+                run.id,
+                host=self.settings.worker_name,
+                ttl_s=self.settings.suite_timeout_s,
+                force=True,  # the file lock is ours, so any lease there is a dead one's
+            )
+        self.store.say(job.id, f"{run.suite} on {device.id} ({device.facts.name})", run=run.id)
+        request = self._request(asked, held.device, tree, work_dir)
+        try:
+            outcome = self.runner.run(request, self._control(run, held))
+            judged = self._classify(outcome, asked)
+            return self._still_idle(held.device, run, judged)
+        except RunnerError as error:
+            return failed(FailureClass.SERVICE, str(error))
+        finally:
+            with self.store.write() as tx:
+                tx.leases.release(f"device:{device.id}", run.id)
+
+    def _classify(self, outcome: JudgeOutcome, asked: Assignment) -> Judged:
+        if outcome.ending is Ending.STOPPED:
+            raise WorkerStopping
+        if outcome.ending is Ending.CANCELLED:
+            raise Cancelled
+        if outcome.document is None:
+            return _without_document(outcome, self.settings.suite_timeout_s)
+        document = read_document(outcome.document, asked)
+        if document.failure_class is FailureClass.HOST:
+            self._count_host_failure(asked.run, document.reason)
+            return Judged(
+                result=Result.HOST,
+                reason=document.reason,
+                failure_class=FailureClass.HOST,
+                verdict=document.verdict,
+            )
+        with self.store.write() as tx:
+            tx.results.receive(asked.run.id, outcome.document)
+        return Judged(result=Result.DOCUMENT, verdict=document.verdict)
+
+    def _still_idle(self, device: LocalDevice, run: Run, judged: Judged) -> Judged:
+        """The second idle assertion, still under the lock."""
+        if judged.result is Result.HOST:
+            return judged
+        report = self.inventory.idle(device)
+        if report.idle:
+            if judged.result is Result.DOCUMENT:
+                with self.store.write() as tx:
+                    tx.devices.host_success(device.id)
+            return judged
+        if report.dirty:
+            with self.store.write() as tx:
+                tx.devices.quarantine(device.id, f"gpu_dirty: {report.why}")
+        reason = f"the device did not stay idle during the run: {report.why}"
+        return self._spoiled(run, reason, Verdict.INCONCLUSIVE)
+
+    def _spoiled(self, run: Run, reason: str, verdict: Verdict) -> Judged:
+        with self.store.write() as tx:
+            tx.jobs.count_host_failure(run.id)
+            tx.results.discard(run.id)
+        self.store.say(run.job_id, reason, run=run.id)
+        return Judged(
+            result=Result.HOST, reason=reason, failure_class=FailureClass.HOST, verdict=verdict
+        )
+
+    def _count_host_failure(self, run: Run, reason: str) -> None:
+        with self.store.write() as tx:
+            tx.jobs.count_host_failure(run.id)
+            device_id = tx.session.get_one(Run, run.id).device_id
+            if device_id is not None and tx.devices.host_failure(device_id, reason):
+                _log.warning("device quarantined", device=device_id, reason=reason)
+
+    def _request(
+        self, asked: Assignment, device: LocalDevice, tree: Path, work_dir: Path
+    ) -> JudgeRequest:
+        settings, job, target = self.settings, asked.job, asked.target
+        return JudgeRequest(
+            tree=tree,
+            import_path=target.import_path,
+            python_path=target.python_path,
+            chain_import_path=target.chain_import_path,
+            target=target.name,
+            commit=job.commit_sha,
+            suite=Suite(asked.run.suite),
+            device_kind=DeviceKind(job.device_kind),
+            device_index=device.facts.index,
+            device_uuid=device.facts.uuid,
+            batch_sizes=job.batch_sizes,
+            heads=job.heads,
+            quick=job.quick,
+            candidate_user=settings.candidate_user,
+            work_dir=work_dir,
+            # The judge ends by itself, with a document, before the outer deadline.
+            deadline_s=max(settings.suite_timeout_s - 2 * settings.stop_grace_s, 1.0),
+            timeout_s=settings.suite_timeout_s,
+        )
+
+    def _control(self, run: Run, held: HeldDevice) -> RunControl:
+        def events(batch: list[dict[str, Any]]) -> None:
+            self.store.append(run.job_id, [_judge_event(event, run) for event in clean(batch)])
+
+        return RunControl(
+            say=lambda text: self.store.say(run.job_id, text, run=run.id),
+            events=events,
+            cancelled=lambda: self._cancelled(run.job_id),
+            stopping=self.stopping.is_set,
+            lock_fds=(held.lock_fd,),
+        )
+
+    def _pause(self, job_id: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        self._give_up(job_id)
+        while time.monotonic() < end:
+            time.sleep(min(0.5, seconds))
+            self._give_up(job_id)
+
+    def _give_up(self, job_id: str) -> None:
+        if self.stopping.is_set():
+            raise WorkerStopping
+        if self._cancelled(job_id):
+            raise Cancelled
+
+    def _cancelled(self, job_id: str) -> bool:
+        with self.store.read() as tx:
+            return tx.jobs.cancel_requested(job_id)
+
+
+def failed(failure_class: FailureClass, reason: str) -> Judged:
+    return Judged(result=Result.FAILED, reason=reason[:2000], failure_class=failure_class)
+
+
+def _without_document(outcome: JudgeOutcome, timeout_s: float) -> Judged:
+    """Exit 5 of the judge means that this host cannot run it; all else is a fault of ours."""
+    if outcome.ending is Ending.TIMED_OUT:
+        return failed(
+            FailureClass.SERVICE,
+            f"the judge did not end within {timeout_s:g} s and left no document",
+        )
+    if outcome.exit_code == 5:
+        return Judged(
+            result=Result.HOST,
+            reason=f"the judge cannot run on this host: {outcome.last_words or 'see the log'}",
+            failure_class=FailureClass.HOST,
+        )
+    words = f": {outcome.last_words}" if outcome.last_words else ""
+    return failed(
+        FailureClass.SERVICE,
+        f"the judge left no document (exit status {outcome.exit_code}){words}",
+    )
+
+
+def _judge_event(event: dict[str, Any], run: Run) -> tuple[str, dict[str, Any]]:
+    if event.get("event") == "log":
+        return log.LOG, {"at": iso(now()), "run": run.id, "text": str(event.get("text", ""))}
+    return log.PROGRESS, event | {"suite": run.suite}

@@ -1,0 +1,137 @@
+"""The command ``gdn-service`` as a process: what it prints, where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gdn_service.cli import app
+from gdn_service.errors import InvalidRequest
+from gdn_service.targets import new_target
+
+
+class Command:
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "gdn_service", *arguments],
+            capture_output=True,
+            text=True,
+            env=os.environ
+            | {"GDN_DATA_DIR": str(self.data_dir), "GDN_DEVICE_KINDS": "interpreter"}
+            | environment,
+            check=False,
+        )
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    return Command(tmp_path / "data")
+
+
+def test_a_token_is_shown_once_and_revoked(command: Command) -> None:
+    made = command("token", "create", "--name", "ci")
+    assert re.fullmatch(r"gdn_[0-9a-f]{12}_[\w-]{43}\n", made.stdout)
+    token_id = made.stdout.split("_")[1]
+    listed = json.loads(command("token", "list", "--json").stdout)
+    assert [(t["id"], t["name"], t["scope"]) for t in listed] == [(token_id, "ci", "submit")]
+    secret = made.stdout.strip().split("_", 2)[2]
+    assert secret not in (command.data_dir / "gdn.sqlite").read_bytes().decode("latin-1")
+    assert command("token", "revoke", token_id).returncode == 0
+    again = command("token", "revoke", "nobody")
+    assert (again.returncode, again.stderr) == (
+        2,
+        "gdn-service: there is no token 'nobody'; see gdn-service token list\n",
+    )
+
+
+def test_a_local_repository_becomes_an_absolute_path(command: Command, tmp_path: Path) -> None:
+    arguments = ["--repository", str(tmp_path), "--import-path", "m:f", "--python-path", "src"]
+    assert command("target", "add", "demo", *arguments).returncode == 0
+    (target,) = json.loads(command("target", "list", "--json").stdout)
+    assert target == {"name": "demo", "repository": str(tmp_path), "import_path": "m:f"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"GDN_SUITE_TIMEOUT_S": "99999"}, "suite_timeout_s (99999 s) must be smaller than job"),
+        ({"GDN_PORT": "x"}, "GDN_PORT: "),
+        ({"GDN_DEVICE_KINDS": "sm90"}, "no device of the kinds asked for (sm90)"),
+    ],
+)
+def test_wrong_settings_end_with_a_sentence(
+    command: Command, environment: dict[str, str], words: str
+) -> None:
+    if environment == {"GDN_DEVICE_KINDS": "sm90"} and Path("/dev/nvidia0").exists():
+        pytest.skip("this machine has an NVIDIA device")
+    ended = command("worker", **environment)
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_port_in_use_is_named(command: Command) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = command("serve", "--port", str(port))
+    assert ended.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ended.stderr
+
+
+def test_doctor_names_what_is_missing_and_the_remedy(command: Command) -> None:
+    ended = command("doctor", "--json", GDN_JUDGE_COMMAND="/does/not/exist")
+    findings = {finding["what"]: finding for finding in json.loads(ended.stdout)}
+    assert ended.returncode == 1
+    assert findings["judge"]["level"] == "missing"
+    assert findings["judge"]["remedy"] == "check GDN_JUDGE_COMMAND"
+    assert findings["git"]["level"] == "ok"
+    assert findings["database"]["detail"].startswith("SQLite")
+    unreachable = command("doctor", GDN_DATABASE_URL="postgresql://x@127.0.0.1:1/x")
+    assert "missing database: " in unreachable.stdout
+    assert "-> check GDN_DATABASE_URL" in unreachable.stdout
+
+
+def test_devices_are_listed(command: Command) -> None:
+    (device,) = json.loads(command("devices", "--json").stdout)
+    assert (device["kind"], device["idle"]) == ("interpreter", True)
+    refused = command("devices", "--lift-quarantine", "nope")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "gdn-service: there is no device 'nope'\n",
+    )
+
+
+def test_every_command_says_what_it_does() -> None:
+    for command in app.registered_commands:
+        assert command.callback is not None
+        assert command.callback.__doc__, command.callback.__name__
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"name": "Demo"}, "'Demo' is not a target name"),
+        ({"repository": "--upload-pack=id"}, "not a path or URL"),
+        ({"import_path": "m.f"}, "write package.module:attribute"),
+        ({"chain_import_path": "m:f;id"}, "write package.module:attribute"),
+        ({"python_path": ["../x"]}, "not a folder inside the checkout"),
+        ({"default_device_kind": "h100"}, "not a device kind; known: gfx950"),
+        ({"suites": ["compare"]}, "'compare' is not a suite"),
+    ],
+)
+def test_wrong_targets_are_refused(values: dict[str, object], message: str) -> None:
+    right: dict[str, object] = {"name": "demo", "repository": "/r", "import_path": "m:f"}
+    with pytest.raises(InvalidRequest, match=message):
+        new_target(**right | values)  # type: ignore[arg-type]
