@@ -19,12 +19,8 @@ import httpx
 
 from gdn_client import __version__
 from gdn_client.errors import (
-    AmbiguousCommit,
-    BundleRefused,
     ClientError,
     CommitUnavailable,
-    NotAuthorised,
-    NotCancellable,
     ServerFailure,
     ServerUnreachable,
     UnexpectedAnswer,
@@ -43,7 +39,8 @@ from gdn_client.models import (
     read_result,
     read_target,
 )
-from gdn_client.text import listed, one_line
+from gdn_client.problems import raise_problem
+from gdn_client.text import one_line
 
 T = TypeVar("T")
 
@@ -175,7 +172,7 @@ class Api:
             with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
                 if response.is_error:
                     response.read()
-                    _raise_problem(response, f"job {job_id}")
+                    raise_problem(response, f"job {job_id}")
                 yield response.iter_lines()
 
     def _items(
@@ -198,7 +195,7 @@ class Api:
                 with self._faults():
                     response = self._http.request(method, path, **options)
                     if response.is_error:
-                        _raise_problem(response, what)
+                        raise_problem(response, what)
                     if response.is_redirect:
                         _refuse_redirect(response)
                     return response
@@ -274,117 +271,3 @@ def _refuse_redirect(response: httpx.Response) -> NoReturn:
         f"the server redirects to {where}",
         remedy="If you trust that address, give it as --server.",
     )
-
-
-def _problem(response: httpx.Response) -> dict[str, Any]:
-    try:
-        data = response.json()
-    except ValueError:
-        return {}
-    return data if isinstance(data, dict) else {}
-
-
-def _raise_problem(response: httpx.Response, what: str) -> NoReturn:
-    problem = _problem(response)
-    code = str(problem.get("code", ""))
-    detail = one_line(str(problem.get("detail") or problem.get("title") or ""))
-    status = response.status_code
-    if status >= 500 or status == 429:
-        raise _server_failure(status, detail, response)
-    if status == 401 or code == "unauthorised":
-        raise NotAuthorised(
-            f"the server does not accept the token{_after(detail)}",
-            remedy="Run `gdn-client login` with a valid one, or correct GDN_TOKEN.",
-        )
-    if status == 403 or code == "forbidden":
-        raise NotAuthorised(
-            f"the token may not do this{_after(detail)}",
-            remedy="Ask an operator for a token with a wider scope "
-            "(read < submit < manage < admin).",
-        )
-    raise _known_problem(code, detail, problem, status, what)
-
-
-def _after(detail: str) -> str:
-    return f": {detail}" if detail else ""
-
-
-def _server_failure(status: int, detail: str, response: httpx.Response) -> ServerFailure:
-    if status == 429:
-        pause = response.headers.get("Retry-After", "")
-        when = f"in {pause} s" if pause.isdigit() else "later"
-        return ServerFailure(
-            "the server is refusing more requests for now",
-            status=status,
-            remedy=f"Try again {when}.",
-        )
-    return ServerFailure(
-        f"the server failed ({status}){_after(detail)}",
-        status=status,
-        remedy="Try again; if it stays so, ask its operator to look at the service's log.",
-    )
-
-
-def _known_problem(
-    code: str, detail: str, problem: dict[str, Any], status: int, what: str
-) -> ClientError:
-    match code:
-        case "unknown_commit":
-            return CommitUnavailable(
-                detail or "the server does not know that commit",
-                remedy="Push it, or submit from the repository that has it.",
-            )
-        case "ambiguous_commit":
-            return AmbiguousCommit(
-                (detail or "that commit is ambiguous") + _candidates(problem),
-                remedy="Give more digits.",
-            )
-        case "unknown_target" | "unknown_suite" | "unknown_device_kind":
-            return UnknownName(detail or code.replace("_", " "), remedy=_known_names(problem, code))
-        case "bundle_invalid":
-            return BundleRefused(
-                f"the server refused the bundle{_after(detail)}",
-                remedy="Push the commit instead, then submit again.",
-            )
-        case "payload_too_large":
-            return BundleRefused(
-                f"the commit is too large to send{_after(detail)}",
-                remedy="Push it to a branch that the server fetches, then submit again.",
-            )
-        case "not_cancellable":
-            return NotCancellable(detail or "the job has already ended", remedy="Nothing to do.")
-        case "not_found":
-            return UnknownName(
-                detail or f"there is no {what or 'such thing'}",
-                remedy="`gdn-client status` lists the latest jobs.",
-            )
-    if status == 404:
-        return UnexpectedAnswer(
-            f"the server has no such page{_after(what)}",
-            remedy="Check that --server names a GDN Lab service and that versions match.",
-        )
-    if detail:
-        return UsageError(f"the server refused: {detail}")
-    return UsageError(
-        f"the server refused the request ({status} {code})".replace(" )", ")"),
-        remedy="The client and the server may be of different versions; update the older.",
-    )
-
-
-def _candidates(problem: dict[str, Any]) -> str:
-    lines = []
-    for item in problem.get("candidates") or []:
-        if isinstance(item, dict):
-            lines.append(
-                f"\n  {str(item.get('sha', ''))[:16]}  {one_line(str(item.get('subject', '')), 60)}"
-            )
-    return "".join(lines[:10])
-
-
-def _known_names(problem: dict[str, Any], code: str) -> str:
-    known = problem.get("known") or problem.get("available") or problem.get("candidates")
-    if isinstance(known, list) and known:
-        return f"Known: {listed([str(name) for name in known])}."
-    if code == "unknown_device_kind":
-        return "`gdn-client devices` lists what can run."
-    return "Check the spelling."

@@ -2,6 +2,7 @@
 
 The judge owns the format ("gdn-lab/verdict/1"). This reader is lenient, so that a
 document of a newer judge still shows; the whole document is always there as JSON.
+Text is made printable on the way in.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from gdn_client.text import printable
 
 Scalar = str | int | float | bool | None
 
@@ -118,7 +121,7 @@ def read_document(data: dict[str, Any]) -> Document:
         ceilings=[_measurement(item) for item in _objects(data, "ceilings")],
         declarations={key: str(value) for key, value in _mapping(data, "declarations").items()},
         environment=_mapping(data, "environment"),
-        notes=[str(note) for note in _list(data, "notes")],
+        notes=[printable(str(note)) for note in _list(data, "notes")],
         log_tail=_text(data, "log_tail"),
         raw=data,
     )
@@ -184,12 +187,12 @@ def _kernel(data: dict[str, Any]) -> Kernel:
 
 def _text(data: dict[str, Any], name: str) -> str:
     value = data.get(name)
-    return "" if value is None else str(value)
+    return "" if value is None else printable(str(value))
 
 
 def _scalar(data: dict[str, Any], name: str) -> Scalar:
     value = data.get(name)
-    return value if isinstance(value, str | int | float | None) else str(value)
+    return value if isinstance(value, int | float | None) else printable(str(value))
 
 
 def _is_number(value: object) -> bool:
@@ -217,4 +220,4 @@ def _list(data: dict[str, Any], name: str) -> list[Any]:
 
 def _mapping(data: dict[str, Any], name: str) -> dict[str, Scalar]:
     value = data.get(name)
-    return {key: _scalar(value, key) for key in value} if isinstance(value, dict) else {}
+    return {printable(key): _scalar(value, key) for key in value} if isinstance(value, dict) else {}

@@ -74,7 +74,7 @@ def _table(entries: list[Entry], kind: str) -> Table:
         Column("commit", left=True),
         *(Column(suite, left=True) for suite in SUITE_ORDER),
         *(Column(_title(batch), rank=i + 1) for i, batch in enumerate(batches)),
-        Column("subject", left=True, flexible=True, rank=SHOWN_BATCHES + 1),
+        Column("subject", left=True, flexible=True, cut=True, rank=SHOWN_BATCHES + 1),
     ]
     note = "us per call by T and heads" if batches else ""
     return without_empty_columns(Table(columns, rows, title=f"On {kind}", note=note))

@@ -21,11 +21,11 @@ _JOB_COLUMNS = [
     Column("job", left=True),
     Column("state", left=True),
     Column("commit", left=True),
-    Column("target", left=True, rank=2),
-    Column("device", left=True, rank=1),
-    Column("created", left=True, rank=3),
+    Column("target", left=True, rank=3),
+    Column("device", left=True, rank=2),
+    Column("created UTC", left=True, rank=4),
     Column("took"),
-    Column("subject", left=True, flexible=True, rank=4),
+    Column("subject", left=True, flexible=True, cut=True, rank=1),
 ]
 _DEVICE_COLUMNS = [
     Column("kind", left=True),
@@ -33,8 +33,8 @@ _DEVICE_COLUMNS = [
     Column("name", left=True, rank=1),
     Column("host", left=True, rank=2),
     Column("idle", left=True),
-    Column("measures", left=True, rank=5),
-    Column("seen", left=True, rank=4),
+    Column("measures", left=True, rank=4),
+    Column("seen UTC", left=True, rank=5),
     Column("why not idle", left=True, flexible=True),
 ]
 
@@ -93,7 +93,7 @@ def print_jobs(jobs: list[Job], screen: Screen, *, as_json: bool) -> None:
             Cell(job.commit[:12]),
             Cell(job.target),
             Cell(job.device_kind),
-            Cell(job.created_at[:19].replace("T", " ")),
+            Cell(_minute(job.created_at)),
             Cell(duration(job.duration_s) if job.duration_s is not None else ""),
             Cell(one_line(job.subject, 200)),
         ]
@@ -112,13 +112,18 @@ def print_devices(devices: list[Device], screen: Screen, *, as_json: bool) -> No
             Cell(one_line(d.host, 40)),
             _idle(d),
             Cell(one_line(d.measures, 60)),
-            Cell((d.seen_at or "")[:19].replace("T", " ")),
+            Cell(_minute(d.seen_at or "")),
             Cell(one_line(d.why_not_idle, 300)),
         ]
         for d in devices
     ]
     raw = {"items": [d.raw for d in devices]}
     _print(Table(_DEVICE_COLUMNS, rows), raw, screen, as_json, "no worker serves any device")
+
+
+def _minute(time: str) -> str:
+    """Month, day, hour and minute of an ISO 8601 time, in UTC as the service gives it."""
+    return time[5:16].replace("T", " ")
 
 
 def _idle(device: Device) -> Cell:

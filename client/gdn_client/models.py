@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gdn_client.errors import UnexpectedAnswer
+from gdn_client.text import printable
 
 T = TypeVar("T")
 
@@ -131,7 +132,7 @@ class Reader:
     def text(self, name: str, default: str | None = None) -> str:
         value = self.data.get(name)
         if isinstance(value, int | str) and not isinstance(value, bool):
-            return str(value)
+            return printable(str(value))
         if value is None and default is not None:
             return default
         raise self._bad(name, "text")
@@ -164,7 +165,7 @@ class Reader:
         if value is None:
             return []
         if isinstance(value, list):
-            return [str(item) for item in value]
+            return [printable(str(item)) for item in value]
         raise self._bad(name, "a list")
 
     def objects(self, name: str, read: Callable[[Any], T]) -> list[T]:

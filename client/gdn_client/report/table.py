@@ -37,12 +37,16 @@ EMPTY = Cell("")
 
 @dataclass(frozen=True)
 class Column:
-    """Columns of high `rank` go first when space is short; rank 0 stays. A flexible one shrinks."""
+    """Columns of high `rank` go first when space is short; rank 0 stays.
+
+    A flexible one shrinks: its text is folded, or with `cut` ended by an ellipsis.
+    """
 
     title: str
     rank: int = 0
     left: bool = False
     flexible: bool = False
+    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def fitted(table: Table, width: int) -> tuple[Table, list[str]]:
     columns go by rank.
     """
     if _width(table) <= width:
-        return table, []
+        return _cut(table, width), []
     table = replace(table, columns=[_stacked(column) for column in table.columns])
     if _width(table) > width:
         table = replace(table, rows=[[_shortened(cell) for cell in row] for row in table.rows])
@@ -139,7 +143,24 @@ def fitted(table: Table, width: int) -> tuple[Table, list[str]]:
         worst = max(range(len(table.columns)), key=lambda i: table.columns[i].rank)
         dropped.append(table.columns[worst].title.replace("\n", " "))
         table = _select(table, [i for i in range(len(table.columns)) if i != worst])
-    return table, dropped
+    return _cut(table, width), dropped
+
+
+def _cut(table: Table, width: int) -> Table:
+    """End the text of a `cut` column where the other columns leave no more room."""
+    for i, column in enumerate(table.columns):
+        if column.cut:
+            sizes = widths(table)
+            room = max(8, width - sum(sizes) - GAP * (len(sizes) - 1) + sizes[i])
+            table = replace(table, rows=[_with_cell_cut(row, i, room) for row in table.rows])
+    return table
+
+
+def _with_cell_cut(row: list[Cell], index: int, room: int) -> list[Cell]:
+    cell = row[index]
+    if len(cell.text) <= room:
+        return row
+    return [*row[:index], Cell(cell.text[: room - 1] + "…", cell.tone), *row[index + 1 :]]
 
 
 def widths(table: Table) -> list[int]:

@@ -78,8 +78,8 @@ def print_table(table: Table, console: Console, *, spaced: bool = True) -> None:
         rich.add_column(
             column.title,
             justify="left" if column.left else "right",
-            no_wrap=not column.flexible,
-            overflow="ellipsis" if not column.flexible else "fold",
+            no_wrap=column.cut or not column.flexible,
+            overflow="fold" if column.flexible and not column.cut else "ellipsis",
         )
     for row in table.rows:
         rich.add_row(*(Text(cell.text, style=_STYLES[cell.tone]) for cell in row))

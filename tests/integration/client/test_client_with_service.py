@@ -135,6 +135,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         process.wait(30)
 
 
+@pytest.fixture(autouse=True)
+def nothing_left_running(lab: Lab) -> Iterator[None]:
+    """A test that fails half-way leaves the one device to the next."""
+    yield
+    headers = {"Authorization": f"Bearer {lab.token}"}
+    with httpx.Client(base_url=f"{lab.url}/api/v1", headers=headers, trust_env=False) as http:
+        for job in http.get("/jobs").raise_for_status().json()["items"]:
+            if job["state"] in ("queued", "running"):
+                http.post(f"/jobs/{job['id']}/cancel").raise_for_status()
+
+
 def service_environment(root: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GDN_")}
     with socket.socket() as free:

@@ -82,17 +82,38 @@ def test_status_without_a_job_lists_the_latest(
     assert client("status", "--state", "running", "--limit", "5") == 0
     assert service.asked("GET", "/jobs")[0].query == {"state": "running", "limit": "5"}
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["job", "state", "commit", "target", "device", "created", "subject"]
+    assert lines[0].split() == [
+        "job",
+        "state",
+        "commit",
+        "target",
+        "device",
+        "created",
+        "UTC",
+        "subject",
+    ]
     assert lines[3].split() == [
         "j2",
         "running",
         "1" * 12,
         "gdn-lab",
         "sm90",
-        "2026-01-02",
-        "03:04:05",
+        "01-02",
+        "03:04",
         "Bold",
     ]
+
+
+def test_a_long_subject_is_cut_to_one_line(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.jobs = {"j1": job("j1m8pg65nzt1t8m0y", "passed", subject="word " * 30)}
+    assert client("status") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[2].startswith("j1m8pg65nzt1t8m0y  passed  111111111111  ")
+    assert len(lines[2].rstrip()) == 100
+    assert lines[2].rstrip().endswith("…")
 
 
 def test_status_of_an_unknown_job(client: Client, capsys: pytest.CaptureFixture[str]) -> None:

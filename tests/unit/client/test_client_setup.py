@@ -232,7 +232,7 @@ def test_devices(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "150")
     service.devices = [
         {
             "kind": "sm90",
@@ -261,8 +261,13 @@ def test_devices(
     assert client("devices") == 0
     said = capsys.readouterr().out
     words = " ".join(said.split())
-    assert "NVIDIA H200 gpu-1 no 2026-01-02 03:04:05 pid 4242 (python) holds 10240 MiB" in words
-    assert "CPU cpu-1 quarantined 2026-01-02 03:04:05 three host failures in a row" in words
+    assert (
+        "NVIDIA H200 gpu-1 no gpu_time, host_time 01-02 03:04 pid 4242 (python) holds 10240 MiB"
+        in words
+    )
+    assert (
+        "CPU cpu-1 quarantined emulated_traffic 01-02 03:04 three host failures in a row" in words
+    )
     assert client("devices", "--json") == 0
     assert json.loads(capsys.readouterr().out)["items"] == service.devices
 
