@@ -65,18 +65,25 @@ class Workload:
         return Operands(heads=self.heads, guard=0, **arrays)
 
 
-def workload(rng: np.random.Generator, heads: Heads, rows: int, last_level: int) -> Workload:
-    """Draw a workload. Decays are near 1, so that the state remembers each replay.
+def call_count(heads: Heads, rows: int, last_level: int) -> int:
+    """Calls of a graph: each walks slots of its own, all together far more than the cache."""
+    return max(MIN_CALLS, math.ceil(REUSE * last_level / (rows * heads.slot_bytes)))
 
-    1 - decay lies in 0.004..0.02: after hundreds of replays a single one more or
-    less still shows.
+
+def workload(
+    rng: np.random.Generator, heads: Heads, rows: int, calls: int, replays: int
+) -> Workload:
+    """Draw a workload that is meant for so many replays.
+
+    Decays are so near 1 that the state remembers all of them: decay**replays lies
+    between about exp(-1.5) and exp(-6), and a few replays more or less still show.
     """
-    calls = max(MIN_CALLS, math.ceil(REUSE * last_level / (rows * heads.slot_bytes)))
     shapes = operand_shapes(heads, calls * rows, BANK)
     weights = generate.weights(rng, heads)
     weights["A_log"] = np.zeros(heads.value, np.float32)
     weights["dt_bias"] = np.zeros(heads.value, np.uint16)
-    softplus = np.exp(rng.uniform(np.log(0.004), np.log(0.02), (calls * rows, heads.value)))
+    slow, fast = np.clip(np.array([1.5, 6.0]) / replays, 5e-4, 0.05)
+    softplus = np.exp(rng.uniform(np.log(slow), np.log(fast), (calls * rows, heads.value)))
     b = rng.normal(0, 1.5, softplus.shape)
     split = (calls * rows, heads.key, 1, heads.ratio)
     ba = np.concatenate([b.reshape(split), np.log(np.expm1(softplus)).reshape(split)], axis=2)

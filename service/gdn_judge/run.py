@@ -40,6 +40,7 @@ from gdn_judge.errors import CandidateError, CandidateRefused, HostError, Termin
 from gdn_judge.judged import Judged
 from gdn_judge.numerics import Rounding
 from gdn_judge.session import OutOfTime, Session
+from gdn_judge.timed import Setting
 
 _REASON_LIMIT = 1000
 _DEATHS_IN_A_ROW = 3  # after these the rest is not run: each costs a new process or a timeout
@@ -164,18 +165,18 @@ def _each(
 @contextlib.contextmanager
 def _yardsticks(
     request: Request, session: Session, progress: _Progress, events: Events
-) -> Iterator[roofline.Setting]:
+) -> Iterator[Setting]:
     """Ceilings measured before the candidate starts and after it has ended."""
     device = request.torch_device
     if device is None:
-        yield roofline.Setting()
+        yield Setting()
         return
     events.log(f"measuring the ceilings of {device}")
     before = yardsticks.measure(device)
     probe = telemetry.probe(request.scope.device, request.device_index)
     session.facts |= {**before.facts, **probe.facts()}
     progress.ceilings += before.measurements("before")
-    yield roofline.Setting(yardsticks=before, probe=probe)
+    yield Setting(yardsticks=before, probe=probe)
     session.drop()
     after = yardsticks.measure(device)
     progress.ceilings += after.measurements("after")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from gdn_judge import generate
+from gdn_judge.contract import check_indices
 from gdn_judge.document import DeviceKind, Scalar
 from gdn_judge.errors import CandidateError, CandidateRaised
 from gdn_judge.execution import Damage as Damage
@@ -75,6 +76,8 @@ class Session:
         return executor
 
     def call(self, operands: Operands, options: CallOptions) -> CallResult:
+        """Run the op; no launch for an index vector that the contract forbids."""
+        check_indices(operands.ssm_state_indices, operands.slots, options.pad_slot_id)
         executor = self.executor()
         limit = self.limit(operands)
         result = self.guarded(lambda: executor.call(operands, options, deadline_s=limit))
