@@ -118,7 +118,6 @@ def execute(
     kernel = program(body, lds=lds, scratch=scratch)
     space = AddressSpace(buffers or [])
     machine = Machine(
-        kernel,
         compile_program(kernel),
         space,
         Order(waves),

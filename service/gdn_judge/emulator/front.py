@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class Front:
         self.waves = waves
         self.pc = pc
         self.regs: list[Array] = [POISON] * REGISTERS
-        self.undefined: dict[int, Array] = dict.fromkeys(range(REGISTERS), ALL_BITS)
+        self.undefined: dict[int, Array] = dict.fromkeys(machine.registers, ALL_BITS)
         self.vm: list[InFlight] = []
         self.lgkm: list[InFlight] = []
         self.mode = 0
@@ -108,24 +108,24 @@ class Front:
     def refresh_exec(self) -> None:
         lanes = self.read_mask(EXEC)
         self.full = bool(lanes.all())
-        self.mask = np.broadcast_to(lanes, (len(self.waves), 64))
+        self.mask = spread(lanes, (len(self.waves), 64))
 
     def condition(self, register: int) -> Mask:
         """[W] whether the register pair is not zero."""
         both = self.regs[register] | self.regs[register + 1]
-        return np.broadcast_to(both != 0, (len(self.waves), 1))[:, 0]
+        return np.asarray(self.per_wave(both != 0))
 
     def scc(self) -> Mask:
         """[W] the scalar condition code."""
-        return np.broadcast_to(self.regs[SCC] != 0, (len(self.waves), 1))[:, 0]
+        return np.asarray(self.per_wave(self.regs[SCC] != 0))
 
     def lanes(self, value: Array) -> Array:
         """`value` as a contiguous [W, 64] array."""
-        return np.ascontiguousarray(np.broadcast_to(value, (len(self.waves), 64)))
+        return np.ascontiguousarray(spread(value, (len(self.waves), 64)))
 
-    def per_wave(self, value: Array) -> Array:
+    def per_wave(self, value: Any) -> Any:
         """A scalar value as a [W] array."""
-        return np.broadcast_to(value, (len(self.waves), 1))[:, 0]
+        return spread(value, (len(self.waves), 1))[:, 0]
 
     def refresh_trouble(self) -> None:
         self.trouble = set(self.undefined)
@@ -145,12 +145,19 @@ class Front:
             return value[keep] if value.shape[0] == size and size > 1 else value
 
         seen: dict[int, Array] = {}
-        part.regs = [_memo(seen, value, pick) for value in self.regs]
+        part.regs = list(self.regs)
+        for register in self.machine.registers:
+            part.regs[register] = _memo(seen, self.regs[register], pick)
         part.undefined = {r: _memo(seen, v, pick) for r, v in self.undefined.items()}
         part.vm, part.lgkm = list(self.vm), list(self.lgkm)
         part.trouble = set(self.trouble)
         part.refresh_exec()
         return part
+
+
+def spread(value: Any, shape: tuple[int, int]) -> Any:
+    """np.broadcast_to, free where there is nothing to do."""
+    return value if value.shape == shape else np.broadcast_to(value, shape)
 
 
 def _memo(seen: dict[int, Array], value: Array, pick: object) -> Array:
@@ -194,7 +201,9 @@ def merge(fronts: Iterable[Front]) -> Front:
     whole.machine, whole.pc, whole.mode = first.machine, first.pc, first.mode
     whole.waves = waves[order]
     sizes = [len(p.waves) for p in parts]
-    whole.regs = [_join([p.regs[r] for p in parts], sizes, order) for r in range(REGISTERS)]
+    whole.regs = list(first.regs)
+    for r in first.machine.registers:
+        whole.regs[r] = _join([p.regs[r] for p in parts], sizes, order)
     keys = set().union(*(p.undefined for p in parts))
     clean = np.zeros((1, 1), np.uint32)
     whole.undefined = {
@@ -209,10 +218,10 @@ def merge(fronts: Iterable[Front]) -> Front:
 
 def _join(values: list[Array], sizes: list[int], order: NDArray[np.intp]) -> Array:
     first = values[0]
-    if all(v is first for v in values) and first.shape[0] == 1:
-        return first
-    if all(v.shape == (1, 1) for v in values) and all(v[0, 0] == first[0, 0] for v in values):
+    if first.shape == (1, 1) and all(
+        v is first or (v.shape == (1, 1) and v[0, 0] == first[0, 0]) for v in values
+    ):
         return first
     width = max(v.shape[1] for v in values)
-    rows = [np.broadcast_to(v, (n, width)) for v, n in zip(values, sizes, strict=True)]
+    rows = [spread(v, (n, width)) for v, n in zip(values, sizes, strict=True)]
     return np.concatenate(rows)[order]

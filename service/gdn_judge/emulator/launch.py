@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from gdn_judge.emulator.assembly import EXEC, SCC, SGPR, VCC, Program
 from gdn_judge.emulator.errors import LaunchError
 from gdn_judge.emulator.front import MODE_FP16_OVERFLOW, Front
-from gdn_judge.emulator.machine import Machine, compile_program
+from gdn_judge.emulator.machine import Compiled, Machine, compile_program
 from gdn_judge.emulator.memory import AddressSpace, Buffer, Traffic, make_buffer
 from gdn_judge.emulator.metadata import USER_SGPR_WIDTH
-from gdn_judge.emulator.operands import Op
 from gdn_judge.emulator.races import Contest, HappensBefore, Order
 
 LDS_BYTES = 160 * 1024  # of a compute unit: CDNA4 ISA document, "LDS"
@@ -86,15 +85,15 @@ class Report:
     faults: tuple[str, ...] = field(default=())
 
 
-_compiled: dict[int, tuple[Program, list[Op]]] = {}
+_compiled: dict[int, Compiled] = {}  # each holds its program, so the key stays its own
 
 
-def compiled(program: Program) -> list[Op]:
+def compiled(program: Program) -> Compiled:
     """The program ready to run, built once for each program object."""
     key = id(program)
     if key not in _compiled:
-        _compiled[key] = (program, compile_program(program))
-    return _compiled[key][1]
+        _compiled[key] = compile_program(program)
+    return _compiled[key]
 
 
 def run(
@@ -277,7 +276,6 @@ def _machine(
     meta = launch.program.metadata
     lds_bytes = meta.group_segment_size + launch.shared_bytes
     machine = Machine(
-        launch.program,
         compiled(launch.program),
         space,
         order,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gdn_judge.emulator.assembly import Instruction, Program
 from gdn_judge.emulator.errors import LdsRace, MissingWait, OutOfBounds, Uninitialised
-from gdn_judge.emulator.front import Array, Front, InFlight, Mask
+from gdn_judge.emulator.front import Array, Front, InFlight, Mask, spread
 from gdn_judge.emulator.operands import (
     Op,
     all_bits,
@@ -66,7 +66,7 @@ class Lds:
         """A load from memory straight to LDS: the data is there once vmcnt covers it."""
         rows, flat = self._flat(front, ins, address, lanes, size)
         known = np.ones(len(flat), np.bool_)
-        values = [np.broadcast_to(w, lanes.shape)[lanes] for w in words]
+        values = [spread(w, lanes.shape)[lanes] for w in words]
         self._write(front, ins, rows, flat, size, values, known)
         cells, me = self._cells(flat, size), front.waves[rows]
         self.write_event[cells] = (_DIRECT + front.machine.order.next_event(me))[:, None]
@@ -110,14 +110,14 @@ class Lds:
         """Write; `defined` says which lanes carry a value that somebody computed."""
         rows, flat = self._flat(front, ins, address, lanes, size)
         known = np.ones(len(flat), np.bool_) if defined is None else defined[lanes]
-        values = [np.broadcast_to(w, lanes.shape)[lanes] for w in words]
+        values = [spread(w, lanes.shape)[lanes] for w in words]
         self._write(front, ins, rows, flat, size, values, known)
 
     def _flat(
         self, front: Front, ins: Instruction, address: Array, lanes: Mask, size: int
     ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-        where = np.broadcast_to(address, lanes.shape)[lanes].astype(np.int64)
-        rows = np.broadcast_to(np.arange(len(front))[:, None], lanes.shape)[lanes]
+        where = spread(address, lanes.shape)[lanes].astype(np.int64)
+        rows = spread(np.arange(len(front))[:, None], lanes.shape)[lanes]
         wrong = where > self.size - size
         if wrong.any():
             at = int(np.argmax(wrong))

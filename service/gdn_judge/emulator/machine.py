@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,13 @@ from numpy.typing import NDArray
 
 from gdn_judge.emulator import lds as lds_module
 from gdn_judge.emulator import scalar, vector_special, vmem
-from gdn_judge.emulator.assembly import SGPR, Instruction, Program
+from gdn_judge.emulator.assembly import EXEC, SCC, SGPR, VCC, Instruction, Program
 from gdn_judge.emulator.errors import (
     DivergentBarrier,
     MissingWait,
     NoProgress,
     OutOfBounds,
     OutOfTime,
-    Site,
     Uninitialised,
     UnsupportedInstruction,
 )
@@ -36,6 +36,7 @@ from gdn_judge.emulator.races import Order
 Builder = Callable[[Instruction, Program], Op]
 BARRIER, END = "barrier", "end"
 _NEVER = 1 << 60
+_ALWAYS = (0, EXEC, EXEC + 1, VCC, VCC + 1, SCC, *range(SGPR, SGPR + 32))  # set at the start
 _CHECK_EVERY = 20_000  # instructions between looks at the budget and the clock
 
 
@@ -89,9 +90,21 @@ def _tables() -> dict[str, Builder]:
 BUILDERS = _tables()
 
 
-def compile_program(program: Program) -> list[Op]:
-    """An `Op` for each instruction; UnsupportedInstruction names the first unknown one."""
-    return [_compile(ins, program) for ins in program.instructions]
+@dataclass(frozen=True)
+class Compiled:
+    """A program ready to run: an `Op` per instruction, the registers that it touches."""
+
+    program: Program
+    ops: list[Op]
+    registers: list[int]
+    lds_granule: int
+
+
+def compile_program(program: Program) -> Compiled:
+    """Raises UnsupportedInstruction, naming the first unknown instruction."""
+    ops = [_compile(ins, program) for ins in program.instructions]
+    registers = sorted(frozenset(_ALWAYS).union(*(op.touch for op in ops)))
+    return Compiled(program, ops, registers, lds_module.smallest_access(program))
 
 
 def _compile(ins: Instruction, program: Program) -> Op:
@@ -154,8 +167,7 @@ class Machine:
 
     def __init__(
         self,
-        program: Program,
-        ops: list[Op],
+        compiled: Compiled,
         space: AddressSpace,
         order: Order,
         groups: NDArray[np.intp],
@@ -166,39 +178,13 @@ class Machine:
         until: float | None = None,
     ) -> None:
         self.until = until
-        self.program, self.ops, self.space, self.order = program, ops, space, order
+        program, ops = compiled.program, compiled.ops
+        self.program, self.ops, self.registers = program, ops, compiled.registers
+        self.space, self.order = space, order
         self.group_of_row = groups
         self.waves_per_group = waves_per_group
         self.first_wave = first_wave
-        self.lds = Lds(len(groups), lds_bytes, waves_per_group, lds_module.smallest_access(program))
-        waves = len(groups) * waves_per_group
-        self.scratch = Scratch(waves, program.metadata.private_segment_size)
-        self.counts = [0] * len(ops)
-        self.invalid = False
-        self.clips: dict[int, int] = {}
-        self.budget = budget
-        self.fronts: list[Front] = []
-        self.waiting: list[Front] = []
-        self.ended = np.zeros(waves, np.bool_)
-
-    # names and places
-
-    def group_ids(self, front: Front) -> NDArray[np.intp]:
-        """[W] linear workgroup ids of a front's waves."""
-        return self.group_of_row[front.groups]
-
-    def site(self, front: Front, ins: Instruction, row: int) -> Site:
-        wave = int(front.waves[row])
-        group = int(self.group_of_row[wave // self.waves_per_group])
-        return Site(
-            self.program.name,
-            group,
-            wave % self.waves_per_group,
-            ins.pc,
-            ins.text,
-            ins.line,
-            ins.source,
-        )
+        self.lds = Lds(len(groups), lds_bytes, waves_per_group, compiled.lds_granule)
 
     def clipped(self, front: Front, ins: Instruction, offsets: Any, lanes: Any) -> None:
         """Count lanes that a descriptor's bounds dropped (offsets below 2 GiB only)."""

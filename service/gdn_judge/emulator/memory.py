@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gdn_judge.emulator.assembly import Instruction
 from gdn_judge.emulator.errors import LaunchError, OutOfBounds, Uninitialised
-from gdn_judge.emulator.front import Array, Front, Mask
+from gdn_judge.emulator.front import Array, Front, Mask, spread
 
 _WINDOW = 36  # address bits of one buffer
 _GUARD = 1 << 24
@@ -175,7 +175,7 @@ class AddressSpace:
         """Write; `words` as `load` gives them, broadcast to the shape of the lanes."""
         shape = access.address.shape
         for buffer, offsets, where in self._locate(access):
-            flat = [np.broadcast_to(w, shape) for w in words]
+            flat = [spread(w, shape) for w in words]
             values = [w.reshape(-1) if where is None else w[where] for w in flat]
             _scatter(buffer, offsets, access.size, values)
 
@@ -259,8 +259,8 @@ class AddressSpace:
         else:
             traffic.read += count
         shape = access.address.shape
-        spread = np.broadcast_to(access.front.launch_waves[:, None], shape)
-        waves = spread.reshape(-1) if where is None else spread[where]
+        each = spread(access.front.launch_waves[:, None], shape)
+        waves = each.reshape(-1) if where is None else each[where]
         size = access.front.machine.waves_per_group
         _mark(buffer, offsets, access.size, waves, access.kind, size)
         if self.log is not None:
@@ -302,7 +302,7 @@ def _mark(
     owner = buffer.owner[index]
     free = owner == 0
     if free.any():
-        buffer.owner[index[free]] = np.broadcast_to(mine, index.shape)[free]
+        buffer.owner[index[free]] = spread(mine, index.shape)[free]
         owner = buffer.owner[index]
     buffer.flags[index] |= np.uint8(kind)
     other = owner != mine

@@ -14,7 +14,7 @@ import numpy as np
 
 from gdn_judge.emulator.assembly import M0, Instruction, Operand, Program
 from gdn_judge.emulator.errors import OutOfBounds, Uninitialised
-from gdn_judge.emulator.front import Array, Front, InFlight, Mask
+from gdn_judge.emulator.front import Array, Front, InFlight, Mask, spread
 from gdn_judge.emulator.lds import extend, put_half
 from gdn_judge.emulator.memory import ATOMIC, READ, WRITTEN, Access
 from gdn_judge.emulator.operands import (
@@ -68,8 +68,8 @@ def _lanes_like(front: Front, address: Any) -> tuple[Any, Mask]:
     """Address and active lanes in one shape: [W, 1] where all lanes agree, else [W, 64]."""
     wave_count = len(front)
     if address.shape[1] == 1 and front.full:
-        return np.broadcast_to(address, (wave_count, 1)), np.ones((wave_count, 1), np.bool_)
-    return np.broadcast_to(address, (wave_count, 64)), front.mask
+        return spread(address, (wave_count, 1)), np.ones((wave_count, 1), np.bool_)
+    return spread(address, (wave_count, 64)), front.mask
 
 
 def _global_address(ins: Instruction, vector: Operand, scalar: Operand) -> Addressing:
