@@ -36,7 +36,7 @@ class Settings(BaseSettings):
     default_device_kind: str = ""  # empty: the target's, else the best one served
     cpu_slots: int = Field(1, ge=1)  # devices of each CPU kind on this host
     judge_command: Words = ()  # empty: this interpreter with -I -m gdn_judge
-    candidate_user: str = ""  # account the candidate runs under; empty: the judge decides
+    candidate_user: str = ""  # account the candidate runs under; empty: nobody, where possible
     database_poll_s: float = Field(0.5, gt=0)
 
     kernel_timeout_s: float = Field(120, gt=0)

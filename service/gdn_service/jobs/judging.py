@@ -18,6 +18,7 @@ from gdn_service.errors import DeviceBusy, DeviceError, RunnerError, WorkerStopp
 from gdn_service.jobs.assignment import Assignment, load_assignment
 from gdn_service.jobs.states import RunState
 from gdn_service.jobs.verdicts import clean, read_document
+from gdn_service.runner.account import candidate_account
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, Runner
 from gdn_service.runner.checkouts import Checkouts
 from gdn_service.runner.inventory import HeldDevice, Inventory, LocalDevice
@@ -181,7 +182,7 @@ class SuiteJudge:
             batch_sizes=job.batch_sizes,
             heads=job.heads,
             quick=job.quick,
-            candidate_user=settings.candidate_user,
+            candidate_user=candidate_account(settings.candidate_user, tree),
             work_dir=work_dir,
             # The judge ends by itself, with a document, before the outer deadline.
             deadline_s=max(settings.suite_timeout_s - 2 * settings.stop_grace_s, 1.0),
