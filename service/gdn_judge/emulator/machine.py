@@ -24,6 +24,7 @@ from gdn_judge.emulator.errors import (
     NoProgress,
     OutOfBounds,
     OutOfTime,
+    Site,
     Uninitialised,
     UnsupportedInstruction,
 )
@@ -185,6 +186,34 @@ class Machine:
         self.waves_per_group = waves_per_group
         self.first_wave = first_wave
         self.lds = Lds(len(groups), lds_bytes, waves_per_group, compiled.lds_granule)
+        waves = len(groups) * waves_per_group
+        self.scratch = Scratch(waves, program.metadata.private_segment_size)
+        self.counts = [0] * len(ops)
+        self.invalid = False
+        self.clips: dict[int, int] = {}
+        self.budget = budget
+        self.fronts: list[Front] = []
+        self.waiting: list[Front] = []
+        self.ended = np.zeros(waves, np.bool_)
+
+    # names and places
+
+    def group_ids(self, front: Front) -> NDArray[np.intp]:
+        """[W] linear workgroup ids of a front's waves."""
+        return self.group_of_row[front.groups]
+
+    def site(self, front: Front, ins: Instruction, row: int) -> Site:
+        wave = int(front.waves[row])
+        group = int(self.group_of_row[wave // self.waves_per_group])
+        return Site(
+            self.program.name,
+            group,
+            wave % self.waves_per_group,
+            ins.pc,
+            ins.text,
+            ins.line,
+            ins.source,
+        )
 
     def clipped(self, front: Front, ins: Instruction, offsets: Any, lanes: Any) -> None:
         """Count lanes that a descriptor's bounds dropped (offsets below 2 GiB only)."""
