@@ -94,7 +94,7 @@ class Executor(Protocol):
         ...
 
     def log_tail(self) -> str:
-        """The candidate's stdout and stderr so far, cut; untrusted text."""
+        """The candidate's stdout and stderr, cut; untrusted text. Whole only after close()."""
         ...
 
     def close(self) -> None:

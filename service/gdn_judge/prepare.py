@@ -18,8 +18,9 @@ from gdn_judge.errors import UsageError
 from gdn_judge.execution import ExecutorFactory
 from gdn_judge.numerics import Rounding
 from gdn_judge.remote import RemoteExecutor
-from gdn_judge.run import PLANS, Request
+from gdn_judge.run import PLANS
 from gdn_judge.session import Session
+from gdn_judge.verdicts import Request
 
 _INTERPRETER_NOTE = (
     "Triton's interpreter on a CPU: a smoke test of the kernel's logic. It shows nothing about "

@@ -1,7 +1,7 @@
 """Process trees: find, limit, end. Linux /proc.
 
-The judge is a child subreaper, so that a daemon that a candidate leaves behind
-becomes the judge's child and is found.
+Who starts a candidate is a child subreaper, so that a daemon that it leaves
+behind becomes the judge's child and is found.
 """
 
 from __future__ import annotations
@@ -22,10 +22,18 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def harden() -> None:
-    """Make this process unreadable for other processes of its uid, and a subreaper."""
-    for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_CHILD_SUBREAPER, 1)):
-        if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
-            raise HostError(f"prctl({option}) failed: {os.strerror(ctypes.get_errno())}")
+    """Make this process unreadable for other processes of its uid."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def adopt_orphans() -> None:
+    """Make this process the new parent of its descendants' orphans."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+        raise HostError(f"prctl({option}) failed: {os.strerror(ctypes.get_errno())}")
 
 
 @dataclass(frozen=True)

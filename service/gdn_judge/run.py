@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from gdn_judge import (
-    JUDGE_VERSION,
     cases,
     correctness,
     determinism,
     roofline,
     telemetry,
+    verdicts,
     yardsticks,
 )
 from gdn_judge.cases import Planned, Scope
@@ -28,43 +26,18 @@ from gdn_judge.document import (
     Case,
     Check,
     Document,
-    FailureClass,
-    Kernel,
-    Measurement,
     Outcome,
-    Scalar,
     Suite,
-    Verdict,
 )
 from gdn_judge.errors import CandidateError, CandidateRefused, HostError, Terminated
 from gdn_judge.judged import Judged
-from gdn_judge.numerics import Rounding
 from gdn_judge.session import OutOfTime, Session
 from gdn_judge.timed import Setting
+from gdn_judge.verdicts import REASON_LIMIT, Progress, Request
 
-_REASON_LIMIT = 1000
 _DEATHS_IN_A_ROW = 3  # after these the rest is not run: each costs a new process or a timeout
 _DEADLY = (Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.PROTOCOL_ERROR)
 _DRIFT = 0.02  # of the ceiling between the start and the end of a run
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What to judge, for the document."""
-
-    suite: Suite
-    scope: Scope
-    target: str
-    import_path: str
-    commit: str | None = None
-    device_index: int = 0
-    environment: dict[str, Scalar] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-
-    @property
-    def torch_device(self) -> str | None:
-        """What torch calls the device, or None where there is none with event timers."""
-        return None if self.scope.on_cpu else f"cuda:{self.device_index}"
 
 
 class Events:
@@ -79,17 +52,6 @@ class Events:
     def finished(self, document: Document) -> None: ...
 
 
-@dataclass
-class _Progress:
-    """Cases so far and what ended the run early, if anything did."""
-
-    plan: list[Planned]
-    done: list[Case] = field(default_factory=list)
-    ceilings: list[Measurement] = field(default_factory=list)
-    stopped: str = ""
-    host_fault: str = ""
-
-
 def run(
     request: Request,
     session: Session,
@@ -101,7 +63,7 @@ def run(
     Never raises for what the candidate or the host does.
     """
     started, clock = _now(), time.monotonic()
-    progress = _Progress(PLANS[request.suite](request.scope))
+    progress = Progress(PLANS[request.suite](request.scope))
     events.planned(len(progress.plan))
     try:
         _all_cases(request, session, progress, events)
@@ -113,7 +75,7 @@ def run(
         progress.host_fault = str(error)
     finally:
         session.drop()
-    document = _document(request, session, progress, started, time.monotonic() - clock)
+    document = verdicts.document(request, session, progress, started, time.monotonic() - clock)
     deliver(document)
     events.finished(document)
     return document
@@ -127,7 +89,7 @@ PLANS: dict[Suite, Callable[[Scope], list[Planned]]] = {
 """The suites that run cases, and what plans each; ids of a plan are unique."""
 
 
-def _all_cases(request: Request, session: Session, progress: _Progress, events: Events) -> None:
+def _all_cases(request: Request, session: Session, progress: Progress, events: Events) -> None:
     if request.suite is Suite.ROOFLINE:
         with _yardsticks(request, session, progress, events) as setting:
             _each(
@@ -146,7 +108,7 @@ def _all_cases(request: Request, session: Session, progress: _Progress, events: 
 def _each(
     judge: Callable[[Planned, Session], Judged],
     session: Session,
-    progress: _Progress,
+    progress: Progress,
     events: Events,
 ) -> None:
     deaths = 0
@@ -164,7 +126,7 @@ def _each(
 
 @contextlib.contextmanager
 def _yardsticks(
-    request: Request, session: Session, progress: _Progress, events: Events
+    request: Request, session: Session, progress: Progress, events: Events
 ) -> Iterator[Setting]:
     """Ceilings measured before the candidate starts and after it has ended."""
     device = request.torch_device
@@ -216,7 +178,7 @@ def _ended_case(planned: Planned, error: CandidateError, seconds: float) -> Case
         id=planned.id,
         params=planned.params(),
         outcome=error.outcome,
-        reason=reason[:_REASON_LIMIT],
+        reason=reason[:REASON_LIMIT],
         seconds=seconds,
     )
 
@@ -235,110 +197,6 @@ def describe(check: Check) -> str:
     value = f"{check.value:.4g}" if isinstance(check.value, float) else str(check.value)
     detail = f" ({check.detail})" if check.detail else ""
     return f"{check.name} is {value}, should be {check.relation} {check.bound}{detail}"
-
-
-def _document(
-    request: Request, session: Session, progress: _Progress, started: str, seconds: float
-) -> Document:
-    missing = progress.plan[len(progress.done) :]
-    reached = [*progress.done, *map(_not_run, missing)]
-    verdict, reason, failure = _verdict(progress, reached)
-    kernels = _kernels(session)
-    document = Document(
-        suite=request.suite,
-        device_kind=request.scope.device,
-        verdict=verdict,
-        reason=reason[:_REASON_LIMIT],
-        planned=[planned.id for planned in progress.plan],
-        cases=reached,
-        judge_version=JUDGE_VERSION,
-        target=request.target,
-        import_path=request.import_path,
-        commit=request.commit,
-        started_at=started,
-        duration_s=seconds,
-        failure_class=failure,
-        partial=bool(missing),
-        kernel_digest=_digest(kernels),
-        kernels=kernels,
-        ceilings=progress.ceilings,
-        declarations=session.declarations,
-        environment={**request.environment, **_facts(session)},
-        notes=[*request.notes, *_notes(session)],
-        log_tail=session.log,
-    )
-    document.validate()
-    return document
-
-
-def _verdict(
-    progress: _Progress, reached: Sequence[Case]
-) -> tuple[Verdict, str, FailureClass | None]:
-    """Worst first: the host, the candidate, a contradiction, an early end, passed."""
-    if progress.host_fault:
-        return Verdict.ERROR, progress.host_fault, FailureClass.HOST
-    harmless = (Outcome.PASSED, Outcome.NOT_RUN, Outcome.SUSPECT)
-    bad = [case for case in reached if case.outcome not in harmless]
-    if bad:
-        more = f" (and {len(bad) - 1} more cases)" if bad[1:] else ""
-        return (
-            Verdict.FAILED,
-            f"{bad[0].id} {bad[0].outcome.value}: {bad[0].reason}{more}",
-            FailureClass.CANDIDATE,
-        )
-    suspect = [case for case in reached if case.outcome is Outcome.SUSPECT]
-    if suspect:
-        return Verdict.SUSPECT, f"{suspect[0].id}: {suspect[0].reason}", FailureClass.CANDIDATE
-    count = len(progress.done)
-    skipped = [case for case in progress.done if case.outcome is Outcome.NOT_RUN]
-    if skipped:
-        more = f" (and {len(skipped) - 1} more cases)" if skipped[1:] else ""
-        return Verdict.INCONCLUSIVE, f"{skipped[0].id}: {skipped[0].reason}{more}", None
-    if progress.stopped or count < len(reached):
-        why = progress.stopped or "the run ended early"
-        return Verdict.INCONCLUSIVE, f"{why} after {count} of {len(reached)} cases", None
-    if not reached:
-        return Verdict.INCONCLUSIVE, "no case was planned", None
-    return Verdict.PASSED, f"all {count} cases passed", None
-
-
-def _not_run(planned: Planned) -> Case:
-    return Case(
-        id=planned.id,
-        params=planned.params(),
-        outcome=Outcome.NOT_RUN,
-        reason="the run ended before this case",
-    )
-
-
-def _kernels(session: Session) -> list[Kernel]:
-    found = [
-        Kernel(name=run.name, digest=run.digest, arch=run.arch, resources=dict(run.resources))
-        for run in session.kernels.values()
-        if run.digest
-    ]
-    return sorted(found, key=lambda kernel: (kernel.name, kernel.digest))
-
-
-def _digest(kernels: Sequence[Kernel]) -> str | None:
-    if not kernels:
-        return None
-    return hashlib.sha256("".join(sorted(kernel.digest for kernel in kernels)).encode()).hexdigest()
-
-
-def _facts(session: Session) -> dict[str, Scalar]:
-    return {**session.facts, **(dict(session.hello.device) if session.hello is not None else {})}
-
-
-def _notes(session: Session) -> list[str]:
-    notes = [*(session.hello.notes if session.hello is not None else ()), *session.notes]
-    if Rounding.INTERPRETER in session.roundings_seen:
-        notes.append(
-            "This device truncates fp32 to bfloat16 and misrounds e4m3: the op was held to the "
-            "reference with that cast, within the contract's bounds. It says nothing about the "
-            "rounding on hardware."
-        )
-    return notes
 
 
 def _now() -> str:

@@ -114,10 +114,8 @@ class Session:
         """End the candidate; the next call gets a fresh one."""
         executor, self._executor = self._executor, None
         if executor is not None:
-            try:
-                self.log = (self.log + executor.log_tail())[-_LOG_LIMIT:]
-            finally:
-                executor.close()
+            executor.close()
+            self.log = (self.log + executor.log_tail())[-_LOG_LIMIT:]
 
     def limit(self, operands: Operands) -> float:
         """Seconds that one call may take: compiling included, more where it is interpreted."""

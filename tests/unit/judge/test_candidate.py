@@ -146,6 +146,7 @@ def test_the_environment_is_nearly_empty(start: Start, monkeypatch: pytest.Monke
     monkeypatch.setenv("GDN_TOKEN", "s3cret")
     process = start("import os; print(sorted(os.environ), os.environ.get('GDN_TOKEN'))")
     process.hello(60)
+    process.close()
     assert "GDN_TOKEN" not in process.log_tail()
     assert "TRITON_CACHE_DIR" in process.log_tail()
 
@@ -164,6 +165,7 @@ def test_only_three_descriptors_and_the_socket(start: Start) -> None:
     process.hello(60)
     os.close(reader)
     os.close(writer)
+    process.close()
     assert "SOCKETS 1" in process.log_tail()
     assert "PIPES 1" in process.log_tail()
 
@@ -171,6 +173,7 @@ def test_only_three_descriptors_and_the_socket(start: Start) -> None:
 def test_it_has_no_capability_and_gains_none(start: Start) -> None:
     process = start("print(open('/proc/self/status').read())")
     process.hello(60)
+    process.close()
     status = dict(line.split(":\t") for line in process.log_tail().splitlines() if ":\t" in line)
     assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
     assert status["NoNewPrivs"] == "1"

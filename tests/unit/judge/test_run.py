@@ -22,8 +22,9 @@ from gdn_judge.errors import (
 )
 from gdn_judge.generate import Seed
 from gdn_judge.numerics import Rounding
-from gdn_judge.run import Events, Request, run
+from gdn_judge.run import Events, run
 from gdn_judge.session import Session
+from gdn_judge.verdicts import Request
 from support import plain_op
 from support.local_executor import LocalExecutor
 
