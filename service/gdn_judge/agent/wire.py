@@ -54,7 +54,10 @@ def receive(connection: socket.socket, deadline: float | None = None) -> dict[st
 def receive_with_fds(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Receive one frame and the descriptors sent with it; waits for ever."""
     space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
-    header, ancillary, _, _ = connection.recvmsg(_HEADER.size, space)
+    try:
+        header, ancillary, _, _ = connection.recvmsg(_HEADER.size, space)
+    except ConnectionError as error:
+        raise Closed(str(error)) from error
     fds = array.array("i")
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
