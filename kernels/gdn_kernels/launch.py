@@ -11,7 +11,7 @@ import triton
 from gdn_kernels import platform, scratch, tuning
 from gdn_kernels.contract import HEAD_DIM, HEAD_RATIO
 from gdn_kernels.fused_triton import fused_decode_kernel
-from gdn_kernels.predicate import ALIGNMENT, Shape
+from gdn_kernels.predicate import Shape
 
 VGPRS_PER_LANE = 512  # of a CDNA3 or CDNA4 SIMD, shared by its resident waves
 
@@ -66,28 +66,29 @@ def fused(
     key = (shape.key_heads, shape.tokens, codes is not None, out.device.index or 0)
     ready = _ready.get(key) if config is None else None
     variant = ready.variant if ready else _variant(shape, codes is not None, out.device, config)
-    tickets = out  # never touched where one program serves the group
+    stream = _stream(out.device)
+    tickets = core = out  # never touched where one program serves the group
     if variant.config.programs_per_group > 1:
-        tickets = _tickets(shape, out.device, variant.arch.backend)
+        count = shape.tokens * shape.key_heads
+        tickets, core = scratch.tickets.take(count, out, stream, variant.arch.backend)
     pointers = (
         *operands,
         out,
         # as bytes: not every architecture that runs the kernel has the e4m3 type
         out if codes is None else codes.view(torch.uint8),
         out if scales is None else scales,
-        torch.empty_like(out) if variant.config.splits_rows else out,
+        core,
         tickets,
     )
     scalars = (float(scale), float(norm_eps), pad_slot_id, shape.slots)
-    aligned = not any(tensor.data_ptr() % ALIGNMENT for tensor in pointers)
-    if ready and aligned:
-        ready.kernel[ready.grid](*pointers, *scalars, *ready.constants)
+    if ready and shape.aligned:
+        ready.kernel[ready.grid](*pointers, *scalars, *ready.constants, stream=stream)
         return
     grid = (shape.tokens * shape.key_heads * variant.config.programs_per_group, 1, 1)
     function = kernel_function(variant.config)
     fixed = constants(variant)
     kernel = function[grid](*pointers, *scalars, **fixed, **options(variant))
-    if aligned and config is None and out.device.type == "cuda":
+    if shape.aligned and config is None and out.device.type == "cuda":
         if len(_ready) >= _READY_AT_MOST:
             _ready.clear()
         order = function.arg_names[len(pointers) + len(scalars) :]
@@ -160,11 +161,8 @@ def options(variant: Variant) -> dict[str, Any]:
     return chosen
 
 
-def _tickets(shape: Shape, device: torch.device, backend: str) -> torch.Tensor:
-    count = shape.tokens * shape.key_heads
+def _stream(device: torch.device) -> int:
+    """The raw handle of the current stream; 0 where the device has none."""
     if device.type != "cuda":
-        return scratch.tickets.eager(count, device, 0)
-    stream = triton.runtime.driver.active.get_current_stream(device.index or 0)
-    if torch.cuda.is_current_stream_capturing():
-        return scratch.tickets.captured(count, device, stream, backend)
-    return scratch.tickets.eager(count, device, stream)
+        return 0
+    return int(triton.runtime.driver.active.get_current_stream(device.index or 0))

@@ -150,8 +150,7 @@ def allocate_outputs(shape: Shape, device: torch.device, fp8: bool) -> Result:
     )
     if not fp8:
         return out, None, None
-    codes = torch.empty(
-        (shape.tokens, shape.value_heads * HEAD_DIM), dtype=torch.float8_e4m3fn, device=device
-    )
+    width = shape.value_heads * HEAD_DIM
+    codes = torch.empty((shape.tokens, width), dtype=torch.float8_e4m3fn, device=device)
     scales = torch.empty((shape.tokens, shape.value_heads), dtype=torch.float32, device=device)
     return out, codes, scales

@@ -1,9 +1,11 @@
-"""Tickets: zeroed counters that the last arriver of a group resets.
+"""Scratch of programs that share a key head: tickets, and cores on their way.
 
-A kernel leaves its tickets zero, so they are zeroed once, not at every call.
-Two launches that may run at the same time must not share tickets: eager calls
-share them only within one stream, captured calls only within one capture on
-one stream, because graphs may be replayed anywhere.
+Tickets are zeroed counters that the last arriver of a group resets. A kernel
+leaves its tickets zero, so they are zeroed once, not at every call. Two
+launches that may run at the same time must not share tickets: eager calls share
+them only within one stream, captured calls only within one capture on one
+stream, because graphs may be replayed anywhere. Eager calls of one stream share
+the memory for cores too; a captured call takes it from its graph's pool.
 """
 
 from __future__ import annotations
@@ -24,9 +26,31 @@ class Tickets:
 
     def __init__(self) -> None:
         self._eager: dict[tuple[int, int], torch.Tensor] = {}
+        self._cores: dict[tuple[int, int], torch.Tensor] = {}
         self._captured: dict[tuple[int, int, int], torch.Tensor] = {}
         self._arenas: dict[int, tuple[torch.Tensor, int]] = {}
         self._kept: list[torch.Tensor] = []  # a graph holds addresses, not references
+
+    def take(
+        self, count: int, out: torch.Tensor, stream: int, backend: str
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(at least `count` tickets, memory for at least as many bf16 as `out` has), for one launch
+        on `stream`."""
+        device = out.device
+        if device.type != "cuda":
+            return self.eager(count, device, stream), torch.empty_like(out)
+        if torch.cuda.is_current_stream_capturing():
+            return self.captured(count, device, stream, backend), torch.empty_like(out)
+        return self.eager(count, device, stream), self._core(out, stream)
+
+    def _core(self, out: torch.Tensor, stream: int) -> torch.Tensor:
+        key = (out.device.index or 0, stream)
+        held = self._cores.get(key)
+        if held is None or held.numel() < out.numel():
+            # the old memory's last use is earlier on the same stream
+            held = torch.empty(_round_up(out.numel()), dtype=out.dtype, device=out.device)
+            self._cores[key] = held
+        return held
 
     def eager(self, count: int, device: torch.device, stream: int) -> torch.Tensor:
         """At least `count` int32 zeros on `device`, for launches in order on `stream`."""

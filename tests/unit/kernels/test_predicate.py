@@ -169,3 +169,46 @@ def test_no_tokens_gives_empty_outputs() -> None:
 def test_without_a_launch_device_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predicate, "launch_device", lambda: LaunchDevice("", "no GPU here"))
     assert answer(operands()) == (False, "ssm_state is on cpu: no GPU here")
+
+
+@pytest.fixture
+def _recognising(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predicate, "_RECOGNISED", ("cpu",))
+    monkeypatch.setattr(predicate, "_layers", {})
+
+
+@pytest.mark.usefixtures("_recognising")
+@pytest.mark.parametrize(("name", "change", "text"), WRONG)
+def test_a_known_layer_hides_no_refusal(name: str, change: Change, text: str) -> None:
+    named = operands()
+    assert answer(named) == (True, "")
+    assert len(predicate._layers) == 1
+    named[name] = change(named[name])
+    taken, reason = answer(named)
+    assert not taken
+    assert text in reason
+
+
+@pytest.mark.usefixtures("_recognising")
+@pytest.mark.parametrize("name", ["projected_qkvz", "projected_ba", "ssm_state_indices"])
+def test_a_known_layer_checks_each_steps_shape(name: str) -> None:
+    named = operands()
+    assert answer(named) == (True, "")
+    named[name] = named[name][:-1].clone()
+    assert not answer(named)[0]
+
+
+@pytest.mark.usefixtures("_recognising")
+def test_a_layer_is_forgotten_with_its_tensors() -> None:
+    named = operands()
+    assert answer(named) == (True, "")
+    del named["A_log"]
+    assert predicate._layers == {}
+
+
+@pytest.mark.usefixtures("_recognising")
+def test_a_pool_resized_in_place_is_looked_at_again() -> None:
+    named = operands()
+    assert answer(named) == (True, "")
+    named["conv_state"].resize_(3, 1024, 3)
+    assert answer(named) == (False, "conv_state must have shape [4, 1024, 3], got [3, 1024, 3]")
