@@ -179,7 +179,7 @@ def live_out(
         ),
     ]
     if pooled >= bounds.out_rel_l2_from:
-        checks.append(_at_most("out_rel_l2", relative_l2(a, b), bounds.out_rel_l2))
+        checks.append(_at_most("out_rel_l2", relative_l2(a, b), bounds.out_rel_l2_of(pooled)))
     return checks
 
 

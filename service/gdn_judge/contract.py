@@ -202,6 +202,11 @@ class Bounds:
     out_exact: float = 0.98
     out_rel_l2: float = 3e-4
     out_rel_l2_from: int = 8  # rows times heads; a single tie makes 7e-4 in one row
+    out_rel_l2_full: int = 64  # from here on the bound itself; below it grows by the root
+
+    def out_rel_l2_of(self, pooled: int) -> float:
+        """The bound on out over `pooled` rows times heads: a few ties weigh more in a few."""
+        return float(self.out_rel_l2 * max(1.0, self.out_rel_l2_full / pooled) ** 0.5)
 
 
 BOUNDS = Bounds()

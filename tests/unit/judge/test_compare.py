@@ -190,3 +190,8 @@ def test_relative_l2() -> None:
     assert compare.relative_l2(one * 1.5, one) == pytest.approx(0.5)
     assert compare.relative_l2(np.zeros((1, 3)), np.zeros((1, 3))) == 0.0
     assert compare.relative_l2(one, np.zeros((2, 3))) == float("inf")
+
+
+@pytest.mark.parametrize(("pooled", "bound"), [(8, 8.49e-4), (16, 6e-4), (64, 3e-4), (4096, 3e-4)])
+def test_the_bound_on_out_allows_a_tie_in_a_small_case(pooled: int, bound: float) -> None:
+    assert compare.BOUNDS.out_rel_l2_of(pooled) == pytest.approx(bound, rel=1e-2)
