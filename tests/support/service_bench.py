@@ -146,12 +146,14 @@ class Bench:
             timeout=20,
         )
 
-    def start(self, *, kill: tuple[str, str] | None = None, **environment: str) -> None:
+    def start(
+        self, command: str = "serve", kill: tuple[str, str] | None = None, **environment: str
+    ) -> None:
         """`kill`: ("before" or "after", step) at which the service kills itself."""
-        command = ["-m", "gdn_service", "serve"] if kill is None else [str(KILLABLE), *kill]
+        arguments = ["-m", "gdn_service", command] if kill is None else [str(KILLABLE), *kill]
         log = open(self.settings.data_dir / "service.log", "ab")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, *command],
+            [sys.executable, *arguments],
             env=os.environ | service_environment(self.settings) | environment,
             stdout=log,
             stderr=log,
