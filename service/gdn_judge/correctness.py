@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdn_judge import compare, damages, generate, reference, twists
-from gdn_judge.cases import FAR_PLACES, FAR_SLOTS, Planned
+from gdn_judge.cases import FAR_PLACES, FAR_SLOTS, ON_CPU, Planned
 from gdn_judge.contract import Heads
 from gdn_judge.document import Check
 from gdn_judge.execution import PredicateAnswer
@@ -219,7 +219,8 @@ def _predicate(planned: Planned, session: Session) -> list[Check]:
     if planned.twist == "pairs":
         sets = damages.pairs(operands, rng, 8 if session.quick else 40)
     else:
-        singles = damages.of_operand(planned.twist, operands, rng, few=session.quick)
+        others = ("meta",) if session.device in ON_CPU else ("meta", "cpu")
+        singles = damages.of_operand(planned.twist, operands, rng, session.quick, others)
         sets = [(damage,) for damage in singles]
     return [_bad_operands(operands, each, session) for each in sets]
 
@@ -231,7 +232,7 @@ def _first_plain(heads: Heads, rows: int, rng: np.random.Generator) -> Operands:
 def _good_operands(planned: Planned, session: Session, rng: np.random.Generator) -> list[Check]:
     """Yes means it runs: every head count, with and without FP8."""
     checks = []
-    on_cpu = session.device.value in ("interpreter", "gfx950-emulated")
+    on_cpu = session.device in ON_CPU
     keys = (1, 2, 4) if on_cpu else (1, 2, 4, 8, 16)
     for key in keys:
         for fp8 in (True, False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gdn_judge.contract import DTYPES, OPERANDS
@@ -12,8 +14,17 @@ _OTHER_DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
 _BAD_QUANT = ("float16", "float8_e5m2", "fp8", "int8")
 
 
-def of_operand(name: str, operands: Operands, rng: np.random.Generator, few: bool) -> list[Damage]:
-    """All single damages of one operand; a random half of the shapes and dtypes where `few`."""
+def of_operand(
+    name: str,
+    operands: Operands,
+    rng: np.random.Generator,
+    few: bool,
+    devices: Sequence[str] = ("meta",),
+) -> list[Damage]:
+    """All single damages of one operand; some of the shapes and dtypes where `few`.
+
+    `devices` are torch devices other than the one that the op runs on.
+    """
     if name == "quant_dtype":
         return [Damage(operand=name, how="quant", value=value) for value in _BAD_QUANT]
     dtypes = [dtype for dtype in _OTHER_DTYPES if dtype != DTYPES[name]]
@@ -24,7 +35,7 @@ def of_operand(name: str, operands: Operands, rng: np.random.Generator, few: boo
     return [
         Damage(operand=name, how="none"),
         Damage(operand=name, how="type"),
-        Damage(operand=name, how="device", value="meta"),
+        *(Damage(operand=name, how="device", value=device) for device in devices),
         Damage(operand=name, how="strided"),
         *(Damage(operand=name, how="dtype", value=str(dtype)) for dtype in dtypes),
         *(Damage(operand=name, how="shape", value=str(shape)) for shape in shapes),

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from gdn_judge import generate
+from gdn_judge.cases import ON_CPU
 from gdn_judge.contract import check_indices
-from gdn_judge.document import DeviceKind, Scalar
+from gdn_judge.document import DeviceKind, Document, Scalar
 from gdn_judge.errors import CandidateError, CandidateRaised
 from gdn_judge.execution import Damage as Damage
 from gdn_judge.execution import Executor, ExecutorFactory, Hello, PredicateAnswer
@@ -46,6 +47,7 @@ class Session:
     launches: int | None = 1  # kernels that one call may launch; None: any number
     chain: bool = False  # whether the target has an unfused op beside it
     quick: bool = False
+    baseline: Document | None = None  # of the same suite, to compare with
     seed: generate.Seed = field(default_factory=lambda: generate.Seed(secrets.token_bytes(32)))
     hello: Hello | None = None
     kernels: dict[tuple[str, str], KernelRun] = field(default_factory=dict)
@@ -122,7 +124,7 @@ class Session:
         if self.call_timeout is not None:
             return min(self.call_timeout, self.left())
         work = operands.rows * operands.heads.value
-        needed = 120.0 + (2.0 * work if self.device.value in _SLOW else 0.01 * work)
+        needed = 120.0 + (2.0 * work if self.device in ON_CPU else 0.01 * work)
         return min(needed, self.left())
 
     def left(self) -> float:
@@ -134,9 +136,6 @@ class Session:
     @property
     def declarations(self) -> dict[str, str]:
         return dict(self.hello.declarations) if self.hello is not None else {}
-
-
-_SLOW = (DeviceKind.INTERPRETER.value, DeviceKind.GFX950_EMULATED.value)
 
 
 def _is_device_fault(error: CandidateError) -> bool:

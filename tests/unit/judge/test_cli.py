@@ -158,3 +158,18 @@ def test_a_device_that_is_not_there_is_the_hosts_fault(suite: str, checkout: Pat
     assert document.failure_class is not None
     assert document.failure_class.value == "host"
     assert "cannot use cuda:0: torch sees no CUDA or HIP device" in document.reason
+
+
+def test_a_bug_of_the_judge_is_no_verdict(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gdn_judge import prepare
+
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(prepare, "prepare", broken)
+    assert cli.main(command(checkout)[4:]) == 5
+    error = capsys.readouterr().err
+    assert "internal error, no verdict" in error
+    assert "ZeroDivisionError: a bug" in error
