@@ -117,42 +117,45 @@ def test_what_the_op_raises_comes_back(executor: RemoteExecutor) -> None:
     executor.call(given, OPTIONS)
 
 
-@pytest.mark.parametrize("poison", [0xFF, 0x42])
-def test_fresh_memory_is_poisoned(tmp_path: Path, poison: int) -> None:
-    (tmp_path / "lazy.py").write_text(
-        "import torch\n"
+def started(folder: Path, text: str) -> RemoteExecutor:
+    (folder / "odd.py").write_text("import torch\n" + text)
+    made = RemoteExecutor(Launch(root=folder, import_path="odd:op", python_path=[folder]))
+    made.start()
+    return made
+
+
+def test_fresh_memory_is_poisoned(tmp_path: Path) -> None:
+    made = started(
+        tmp_path,
         "def op(*args, **kwargs):\n"
-        "    out = torch.empty((3, 2, 128), dtype=torch.bfloat16)\n"
-        "    return out, None, None\n"
+        "    return torch.empty((3, 2, 128), dtype=torch.bfloat16), None, None\n",
     )
-    executor = RemoteExecutor(Launch(root=tmp_path, import_path="lazy:op", python_path=[tmp_path]))
     try:
-        executor.start()
-        result = executor.call(operands("poison"), CallOptions(poison=poison))
-        out = result.results["out"]
-        assert out is not None
-        assert (out == poison * 0x101).all()
+        for poison in (0xFF, 0x42):
+            result = made.call(operands("poison"), CallOptions(poison=poison))
+            out = result.results["out"]
+            assert out is not None
+            assert (out == poison * 0x101).all()
     finally:
-        executor.close()
+        made.close()
 
 
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        ("[None, None, None]", "returned a list of 3"),
-        ("(None, None)", "returned a tuple of 2"),
-        ("None", "returned a NoneType"),
-        ("(1.0, None, None)", "out should be a tensor, got float"),
-        ("(torch.zeros(1, device='meta'), None, None)", "out is on meta"),
-    ],
-)
-def test_a_wrong_return_is_a_form_error(tmp_path: Path, returned: str, message: str) -> None:
-    (tmp_path / "odd.py").write_text(
-        f"import torch\ndef op(*args, **kwargs):\n    return {returned}\n"
+ODD = {
+    "[None, None, None]": "returned a list of 3",
+    "(None, None)": "returned a tuple of 2",
+    "None": "returned a NoneType",
+    "(1.0, None, None)": "out should be a tensor, got float",
+    "(torch.zeros(1, device='meta'), None, None)": "out is on meta",
+}
+
+
+def test_a_wrong_return_is_a_form_error(tmp_path: Path) -> None:
+    made = started(
+        tmp_path,
+        f"RETURNS = iter([{', '.join(ODD)}])\ndef op(*args, **kwargs):\n    return next(RETURNS)\n",
     )
-    executor = RemoteExecutor(Launch(root=tmp_path, import_path="odd:op", python_path=[tmp_path]))
     try:
-        executor.start()
-        assert message in executor.call(operands("odd"), OPTIONS).form_error
+        for returned, message in ODD.items():
+            assert message in made.call(operands("odd"), OPTIONS).form_error, returned
     finally:
-        executor.close()
+        made.close()
