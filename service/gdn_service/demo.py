@@ -28,11 +28,11 @@ from gdn_service import application
 from gdn_service.auth import Scope, create_token
 from gdn_service.errors import ServiceError
 from gdn_service.runner.checkout import remove_tree
-from gdn_service.settings import Settings, load_settings
+from gdn_service.runner.inventory import build_probes, seen
+from gdn_service.settings import Settings, best_kind, load_settings
 from gdn_service.targets import new_target
 
 TARGET = "gdn-lab"
-DEFAULT_KIND = DeviceKind.INTERPRETER
 _START_S = 60.0
 
 
@@ -222,10 +222,19 @@ def _say(text: str) -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m gdn_service.demo", description=__doc__)
     parser.add_argument(
-        "--device", choices=[str(kind) for kind in DeviceKind], default=str(DEFAULT_KIND)
+        "--device",
+        choices=[str(kind) for kind in DeviceKind],
+        help="device kind; a GPU of this machine that is served, else gfx950-emulated",
     )
     parser.add_argument("--full", action="store_true", help="all cases, not the quick selection")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.device = arguments.device or _best_kind()
+    return arguments
+
+
+def _best_kind() -> str:
+    probes = build_probes(load_settings(device_kinds=("auto",)))
+    return str(best_kind([device.kind for probe in probes for device in seen(probe)]))
 
 
 if __name__ == "__main__":

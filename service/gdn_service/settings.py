@@ -6,8 +6,9 @@ import itertools
 import os
 import socket
 import sys
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -16,6 +17,7 @@ from gdn_judge.document import DeviceKind
 from gdn_service.errors import SettingsError
 
 CPU_KINDS = (DeviceKind.GFX950_EMULATED, DeviceKind.INTERPRETER)
+BEST_FIRST = (DeviceKind.GFX950, DeviceKind.SM90, *CPU_KINDS)
 
 Words = Annotated[tuple[str, ...], NoDecode]
 
@@ -37,6 +39,17 @@ class Settings(BaseSettings):
     cpu_slots: int = Field(1, ge=1)  # devices of each CPU kind on this host
     judge_command: Words = ()  # empty: this interpreter with -I -m gdn_judge
     candidate_user: str = ""  # account the candidate runs under; empty: nobody, where possible
+    runner: Literal["process", "docker"] = "process"
+    docker_host: str = ""  # the engine's URL; empty: DOCKER_HOST, else the usual socket
+    judge_image: str = ""  # image with the judge, by digest, id or tag; never pulled
+    container_judge_command: Words = ("python3", "-I", "-m", "gdn_judge")
+    container_memory: int = Field(80 << 30, ge=1 << 28)  # bytes, swap and tmpfs included
+    container_pids: int = Field(4096, ge=64)  # threads count
+    container_scratch: int = Field(16 << 30, ge=1 << 24)  # bytes of tmpfs
+    container_shared_memory: int = Field(8 << 30, ge=1 << 24)
+    container_cpus: str = ""  # like 0-15; empty: those near the device
+    container_memory_nodes: str = ""  # NUMA nodes like 0; empty: all
+    container_mounts: Words = ()  # host folders shown read-only under the same path
     database_poll_s: float = Field(0.5, gt=0)
 
     kernel_timeout_s: float = Field(120, gt=0)
@@ -64,7 +77,13 @@ class Settings(BaseSettings):
     idle_vram_fraction: float = Field(0.03, gt=0, lt=1)
     idle_vram_margin_bytes: int = Field(256 << 20, ge=0)
 
-    @field_validator("device_kinds", "judge_command", mode="before")
+    @field_validator(
+        "device_kinds",
+        "judge_command",
+        "container_judge_command",
+        "container_mounts",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
@@ -91,6 +110,17 @@ class Settings(BaseSettings):
                 )
         if self.heartbeat_s * 2 >= self.worker_ttl_s:
             raise ValueError("worker_ttl_s must be more than twice heartbeat_s")
+        return self
+
+    @model_validator(mode="after")
+    def _containers_have_an_image(self) -> Self:
+        if self.runner == "docker" and not self.judge_image:
+            raise ValueError("runner docker needs judge_image (GDN_JUDGE_IMAGE)")
+        if self.runner == "docker" and not self.container_judge_command:
+            raise ValueError("container_judge_command must not be empty")
+        for folder in self.container_mounts:
+            if not folder.startswith("/"):
+                raise ValueError(f"container_mounts: {folder!r} is not an absolute path")
         return self
 
     @property
@@ -133,6 +163,11 @@ class Settings(BaseSettings):
     def gpu_locks_dir(self) -> Path:
         """Shared by every service on the machine, whatever its data folder."""
         return Path("/run/lock/gdn-lab") if os.geteuid() == 0 else Path("/tmp/gdn-lab-locks")
+
+
+def best_kind(kinds: Collection[str]) -> DeviceKind | None:
+    """The most telling of `kinds`: hardware first, the smoke test last."""
+    return next((kind for kind in BEST_FIRST if kind in kinds), None)
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from gdn_judge.document import DeviceKind, Suite
+from gdn_judge.document import Suite
 from gdn_service.clock import iso, now
 from gdn_service.errors import (
     Conflict,
@@ -24,7 +24,7 @@ from gdn_service.jobs.queue import JobQueue
 from gdn_service.jobs.rows import Submission, new_job, new_runs, retry_of
 from gdn_service.jobs.states import JobState
 from gdn_service.runner.checkouts import Checkouts
-from gdn_service.settings import Settings
+from gdn_service.settings import Settings, best_kind
 from gdn_service.store import log
 from gdn_service.store.models import Job, Target, Token
 from gdn_service.store.store import Store, Transaction
@@ -32,12 +32,6 @@ from gdn_service.store.store import Store, Transaction
 _log = structlog.get_logger(__name__)
 
 DEFAULT_SUITES = (Suite.CORRECTNESS, Suite.DETERMINISM, Suite.ROOFLINE)
-BEST_FIRST = (
-    DeviceKind.GFX950,
-    DeviceKind.SM90,
-    DeviceKind.GFX950_EMULATED,
-    DeviceKind.INTERPRETER,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +143,7 @@ class JobRequests:
         if wanted is None:
             wanted = target.default_device_kind or self._settings.default_device_kind
         if wanted is None or wanted == "":
-            wanted = next((str(kind) for kind in BEST_FIRST if kind in served), None)
+            wanted = best_kind(served)
         if wanted is None or wanted not in served:
             raise UnknownDeviceKind(
                 f"no worker serves device kind {wanted!r}; served: {', '.join(served) or 'none'}",

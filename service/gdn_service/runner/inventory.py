@@ -127,11 +127,7 @@ class Inventory:
             return HeldDevice(device=device, lock_fd=descriptor)
 
     def _see(self, probe: Probe) -> list[LocalDevice]:
-        try:
-            facts = probe.devices()
-        except DeviceError:
-            return []
-        return [self._local(probe, item) for item in facts if self._served(item.kind)]
+        return [self._local(probe, item) for item in seen(probe) if self._served(item.kind)]
 
     def _served(self, kind: DeviceKind) -> bool:
         return "auto" in self._settings.device_kinds or kind in self._settings.device_kinds
@@ -175,6 +171,14 @@ class Inventory:
                 present=True,
                 seen_at=now(),
             )
+
+
+def seen(probe: Probe) -> Sequence[DeviceFacts]:
+    """The probe's devices; none where the driver cannot be asked."""
+    try:
+        return probe.devices()
+    except DeviceError:
+        return ()
 
 
 def _sleep(seconds: float, give_up: Callable[[], None]) -> None:
