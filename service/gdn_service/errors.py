@@ -23,7 +23,8 @@
       ├─ RunnerError              the judge process could not be run or left no valid document
       ├─ DeviceError
       │    ├─ DeviceBusy          someone else holds it; names the offenders
-      │    └─ DeviceUnavailable   it cannot be seen, or is quarantined
+      │    ├─ DeviceUnavailable   it cannot be seen, or is quarantined
+      │    └─ EngineError         the container engine cannot be reached or refuses
       ├─ IllegalTransition        a state change that the transition table does not have
       └─ WorkerNameTaken          another live worker uses the same name
 
@@ -156,6 +157,10 @@ class DeviceBusy(DeviceError):
 
 class DeviceUnavailable(DeviceError):
     """The device cannot be seen, or is quarantined."""
+
+
+class EngineError(DeviceError):
+    """The host's container engine cannot be reached, or refuses."""
 
 
 class IllegalTransition(ServiceError):

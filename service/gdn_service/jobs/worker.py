@@ -33,8 +33,8 @@ from gdn_service.jobs.queue import (
 from gdn_service.jobs.states import JobState
 from gdn_service.runner.base import Runner
 from gdn_service.runner.checkouts import Checkouts
+from gdn_service.runner.choice import build_runner
 from gdn_service.runner.inventory import Inventory, build_probes
-from gdn_service.runner.process import ProcessRunner
 from gdn_service.settings import Settings
 from gdn_service.store.leases import LeaseRepository
 from gdn_service.store.store import Store
@@ -52,7 +52,7 @@ class Worker:
         self._settings = settings
         self._store = store
         self._queue = queue
-        self._runner = runner or ProcessRunner(settings)
+        self._runner = runner or build_runner(settings)
         self._holder = secrets.token_hex(8)
         self._stopping = threading.Event()
         self._done = threading.Event()

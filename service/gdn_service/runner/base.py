@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ class JudgeRequest:
     """One run of one suite. `timeout_s` is the outer deadline; `deadline_s` the judge's own.
 
     A GPU is named by `device_uuid`: it alone is made visible, so its index becomes 0.
+    `device_nodes` are its device files with their group ids (AMD), `cpus` the kernel's
+    list of the cores near it.
     """
 
     tree: Path
@@ -44,6 +47,8 @@ class JudgeRequest:
     work_dir: Path
     deadline_s: float
     timeout_s: float
+    device_nodes: tuple[tuple[str, int], ...] = ()
+    cpus: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,15 @@ class RunControl:
     cancelled: Callable[[], bool]
     stopping: Callable[[], bool]
     lock_fds: tuple[int, ...] = ()
+    started: Callable[[int], None] = lambda _pid: None  # root of the tree, as the host sees it
+
+    def why_stop(self, deadline: float) -> Ending | None:
+        """Why the run must end now; `deadline` on the monotonic clock."""
+        if self.stopping():
+            return Ending.STOPPED
+        if self.cancelled():
+            return Ending.CANCELLED
+        return Ending.TIMED_OUT if time.monotonic() >= deadline else None
 
 
 @dataclass(frozen=True, kw_only=True)

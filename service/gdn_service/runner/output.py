@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+from gdn_service.errors import RunnerError
 from gdn_service.runner.base import RunControl
 
 MAX_LINE_BYTES = 64 << 10
@@ -66,6 +68,23 @@ class OutputReader:
         if not self._cut:
             self._cut = True
             self._pending.append({"event": "log", "text": "[the log is cut here: too much output]"})
+
+
+def left_document(path: Path, max_bytes: int) -> str | None:
+    """The text of the document at `path`, or None where no plain file is there.
+
+    Raises RunnerError for one that is too big or not text.
+    """
+    if path.is_symlink() or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise RunnerError(f"the verdict document has over {max_bytes} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RunnerError("the verdict document is not UTF-8") from error
 
 
 def _progress(text: str) -> dict[str, Any] | None:

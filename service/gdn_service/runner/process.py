@@ -13,13 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO
 
 from gdn_service.errors import RunnerError
 from gdn_service.runner import supervisor
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, judge_arguments
-from gdn_service.runner.output import OutputReader
+from gdn_service.runner.output import OutputReader, left_document
 from gdn_service.settings import Settings, device_environment
 
 WARNING = (
@@ -41,6 +40,7 @@ class ProcessRunner:
         out.unlink(missing_ok=True)
         argv = [*self._settings.judge_argv, *judge_arguments(request, out)]
         process = self._start(argv, request, control.lock_fds)
+        control.started(process.pid)
         reader = OutputReader(control, self._settings.log_max_bytes)
         try:
             ending = self._attend(process, reader, request.timeout_s, control)
@@ -49,7 +49,7 @@ class ProcessRunner:
         return JudgeOutcome(
             ending=ending,
             exit_code=process.returncode,
-            document=self._read(out),
+            document=left_document(out, self._settings.document_max_bytes),
             last_words=reader.last_words,
         )
 
@@ -88,21 +88,10 @@ class ProcessRunner:
             while selector.get_map():
                 _pump(selector)
                 reader.flush()
-                stop.advance(_why_stop(control, deadline))
+                stop.advance(control.why_stop(deadline))
         reader.close()
         process.wait()
         return stop.ending
-
-    def _read(self, out: Path) -> str | None:
-        if not out.is_file() or out.is_symlink():
-            return None
-        limit = self._settings.document_max_bytes
-        if out.stat().st_size > limit:
-            raise RunnerError(f"the verdict document has over {limit} bytes")
-        try:
-            return out.read_text()
-        except UnicodeDecodeError as error:
-            raise RunnerError("the verdict document is not UTF-8") from error
 
 
 def _environment(request: JudgeRequest) -> dict[str, str]:
@@ -141,14 +130,6 @@ class _Stop:
             self._process.stdin.flush()
         except BrokenPipeError:  # the tree is gone already
             return
-
-
-def _why_stop(control: RunControl, deadline: float) -> Ending | None:
-    if control.stopping():
-        return Ending.STOPPED
-    if control.cancelled():
-        return Ending.CANCELLED
-    return Ending.TIMED_OUT if time.monotonic() >= deadline else None
 
 
 def _register(
