@@ -14,6 +14,9 @@ from gdn_judge.document import DeviceKind, Scalar
 # Borders of dispatch regimes at powers of two, their neighbours, and sizes between.
 GPU_BATCHES = (1, 2, 3, 5, 8, 16, 31, 32, 33, 48, 64, 65, 96, 127, 128, 129, 192, 256, 1000)
 CPU_BATCHES = (1, 2, 3, 5, 8)
+# Emulated: batches that select other kernels than CPU_BATCHES do; three rows are live.
+SPARSE_BATCHES = (9, 16, 17, 32, 33, 64, 65, 128, 129, 256)
+SPARSE_QUICK_BATCHES = (16, 64, 256)
 CPU_QUICK_BATCHES = (1, 2, 3, 5)
 GPU_QUICK_BATCHES = (1, 3, 8, 33, 64, 129)
 ROOFLINE_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -49,6 +52,7 @@ class Planned:
     spare_slots: int = 3
     twist: str = ""
     far: bool = False  # slots whose offsets need more than 32 bits
+    arch: str = ""  # codeobject only: "gfx950" or "sm90"
 
     @property
     def slots(self) -> int:
@@ -70,6 +74,8 @@ class Planned:
             shown["inputs"] = self.inputs
         if self.far:
             shown["pool_slots"] = FAR_SLOTS
+        if self.arch:
+            shown["arch"] = self.arch
         return shown | ({"twist": self.twist} if self.twist else {})
 
 
@@ -85,6 +91,11 @@ class Scope:
     @property
     def on_cpu(self) -> bool:
         return self.device in ON_CPU
+
+    @property
+    def code_heads(self) -> Heads:
+        """Nothing is executed at most sizes, so the shapes of a real shard."""
+        return self.heads or Heads(4, 8)
 
     @property
     def main_heads(self) -> Heads:
@@ -119,7 +130,7 @@ QUICK_TWISTS = ("nan-z", "inf-z", "nan-state", "rate-overflow-softplus-zero", "z
 
 
 def correctness(scope: Scope) -> list[Planned]:
-    cases = [*_steps(scope), *_pads(scope), *_special(scope), *_other_heads(scope)]
+    cases = [*_steps(scope), *_sparse(scope), *_pads(scope), *_special(scope), *_other_heads(scope)]
     return cases + list(_predicate(scope))
 
 
@@ -149,6 +160,15 @@ def _steps(scope: Scope) -> Iterator[Planned]:
             yield Planned(
                 id=f"step-{name}-zero-fp8", kind="step", heads=heads, rows=rows, state="zero"
             )
+
+
+def _sparse(scope: Scope) -> Iterator[Planned]:
+    """Kernels of large batches at the cost of three rows, where each row is dear."""
+    if scope.device is not DeviceKind.GFX950_EMULATED or scope.batches is not None:
+        return
+    for rows in SPARSE_QUICK_BATCHES if scope.quick else SPARSE_BATCHES:
+        name = f"sparse-{scope.main_heads}-T{rows}"
+        yield Planned(id=name, kind="step", heads=scope.main_heads, rows=rows, pads="sparse")
 
 
 def _pads(scope: Scope) -> Iterator[Planned]:

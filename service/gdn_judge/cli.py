@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HostError as error:
         print(f"gdn-judge: cannot run here: {error}", file=sys.stderr)
         return EXIT_COULD_NOT_RUN
+    except Exception:  # noqa: BLE001 - the border of the process: a bug of the judge, no verdict
+        print("gdn-judge: internal error, no verdict", file=sys.stderr)
+        traceback.print_exc()
+        return EXIT_COULD_NOT_RUN
     return code
 
 
@@ -46,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"gdn-judge {JUDGE_VERSION}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands.add_parser("run", help="run one suite and write its verdict document"))
+    _add_codeobject(commands.add_parser("codeobject", help="what the compiled kernels use"))
     show = commands.add_parser("schema", help="print the JSON schema of the verdict document")
     show.set_defaults(handler=_schema)
     return root
@@ -57,6 +63,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     add("--import-path", required=True, metavar="M:F", help="op as package.module:attribute")
     add("--python-path", action="append", default=[], metavar="P", help="folder in the checkout")
     add("--chain", metavar="M:F", help="unfused op timed beside it (roofline)")
+    add("--baseline", type=Path, metavar="FILE", help="document to compare with (codeobject)")
     add("--target-name", default="", help="name for the document")
     add("--commit", metavar="SHA40", help="commit for the document")
     add(
@@ -97,6 +104,25 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="FILE", help="the document goes here")
     add("--progress", choices=("text", "json"), default="text")
     run.set_defaults(handler=_run)
+
+
+def _add_codeobject(listing: argparse.ArgumentParser) -> None:
+    add = listing.add_argument
+    add("--arch", choices=("gfx950", "sm90"), default="gfx950")
+    add("--json", action="store_true", help="one JSON document on stdout")
+    add("--target", type=Path, default=Path(), metavar="DIR", help="checkout (default: here)")
+    add("--import-path", default="gdn_kernels:fused_gdn_decode_qkvz", metavar="M:F")
+    add("--python-path", action="append", default=[], metavar="P", help="default: kernels")
+    add("--batch-sizes", type=_sizes, metavar="1,8,64", help="default: 1 to 256")
+    add("--heads", metavar="KHxVH", default="4x8")
+    add("--no-fp8", action="store_true", help="without the FP8 epilogue")
+    listing.set_defaults(handler=_codeobject)
+
+
+def _codeobject(options: argparse.Namespace) -> int:
+    from gdn_judge.codeobject import listing
+
+    return listing.show(options)
 
 
 def _sizes(text: str) -> list[int]:

@@ -18,6 +18,7 @@ import numpy as np
 from gdn_judge import capture
 from gdn_judge.candidate import Launch as Process
 from gdn_judge.capture import Captured, Code, Filled, Launched, PointerTo, Storage, View
+from gdn_judge.codeobject import gfx950
 from gdn_judge.contract import OPERANDS, POOLS, RESULTS
 from gdn_judge.emulator import assembly, fidelity
 from gdn_judge.emulator.assembly import Program
@@ -56,11 +57,12 @@ class EmulatedExecutor:
 
     def __init__(self, process: Process, notes: Sequence[str] = ()) -> None:
         self._remote = RemoteExecutor(process, notes)
-        self._programs: dict[str, tuple[Code, Program]] = {}
+        self.programs: dict[str, tuple[Code, Program]] = {}
         self._kept: dict[int, Array] = {}
         self._times_seen: dict[str, int] = {}
         self._judged: set[tuple[object, ...]] = set()
         self.reports: list[Report] = []  # of the last call
+        self.programs_run: list[Program] = []  # beside each report
 
     def start(self) -> Hello:
         hello = self._remote.start()
@@ -76,7 +78,7 @@ class EmulatedExecutor:
         self, operands: Operands, options: CallOptions, *, deadline_s: float = 60.0
     ) -> CallResult:
         until = time.monotonic() + deadline_s
-        captured = self._capture(operands, options, (), deadline_s)
+        captured = self.capture(operands, options, (), deadline_s)
         return self._execute(captured, operands, options, until)
 
     def predicate(
@@ -96,9 +98,17 @@ class EmulatedExecutor:
             return answer(reply, None)
         captured = self._learn(reply["recording"])
         if any(damage.how != "strided" for damage in damages):
-            self._keep(captured, self._scratch(captured, options))
+            self.pass_over(captured, options)
             return answer(reply, None)
         return answer(reply, self._execute(captured, operands, options, until))
+
+    def pass_over(self, captured: Captured, options: CallOptions) -> None:
+        """Note what a call that is not executed leaves to later ones: memory as prepared."""
+        self._keep(captured, self._scratch(captured, options))
+
+    def program_of(self, code: Code) -> Program:
+        """The parsed program of a code object that this executor has seen."""
+        return next(program for known, program in self.programs.values() if known is code)
 
     def log_tail(self) -> str:
         return self._remote.log_tail()
@@ -106,13 +116,14 @@ class EmulatedExecutor:
     def close(self) -> None:
         self._remote.close()
 
-    def _capture(
+    def capture(
         self,
         operands: Operands,
         options: CallOptions,
         damages: tuple[Damage, ...],
         deadline_s: float,
     ) -> Captured:
+        """What the op launches for operands of these shapes; its code objects are kept."""
         message = request("capture", operands, options) | {
             "damages": [vars(damage) for damage in damages]
         }
@@ -127,7 +138,7 @@ class EmulatedExecutor:
     def _learn(self, recording: Mapping[str, Any]) -> Captured:
         captured = capture.read(recording)
         for key, code in captured.codes.items():
-            self._programs[key] = (code, _parse(code))
+            self.programs[key] = (code, _parse(code))
         return captured
 
     # execution
@@ -138,7 +149,7 @@ class EmulatedExecutor:
         memory = self._scratch(captured, options)
         _load_operands(captured, memory, operands)
         schedule = self._schedule(operands, options)
-        self.reports = []
+        self.reports, self.programs_run = [], []
         kernels = []
         try:
             for event in captured.events:
@@ -205,9 +216,9 @@ class EmulatedExecutor:
         races: bool,
         until: float,
     ) -> KernelRun:
-        if event.code not in self._programs:
+        if event.code not in self.programs:
             raise ProtocolViolation(f"the recording names an unknown code object {event.code[:16]}")
-        code, program = self._programs[event.code]
+        code, program = self.programs[event.code]
         buffers = list(memory.values())
         arguments = tuple(
             Pointer(memory[a.storage].name, a.offset) if isinstance(a, PointerTo) else a
@@ -223,7 +234,9 @@ class EmulatedExecutor:
         except OutOfTime as error:
             raise CandidateTimedOut(str(error)) from error
         self.reports.append(report)
-        return KernelRun(name=code.name, digest=program.digest, arch="gfx950")
+        self.programs_run.append(program)
+        used = gfx950.resources(program, code.warps, code.shared)
+        return KernelRun(name=code.name, digest=program.digest, arch="gfx950", resources=used)
 
     def _result(
         self,

@@ -74,12 +74,16 @@ def pools(
     return {"conv_state": conv, "ssm_state": ssm}
 
 
+_SPARSE = 3  # live rows of a sparse batch
+
+
 def slot_vector(
     rng: np.random.Generator, rows: int, slots: int, pads: str, pad_slot_id: int = PAD_SLOT
 ) -> NDArray[np.int32]:
     """Distinct slots in random order, with pad rows as `pads` says.
 
-    none | first | last | mixed (about a third; at least one row is live) | all
+    none | first | last | mixed (about a third; at least one row is live) | sparse
+    (three rows are live) | all
     """
     usable = np.array([slot for slot in range(slots) if slot != pad_slot_id], np.int32)
     indices = rng.permutation(usable)[:rows].astype(np.int32)
@@ -92,6 +96,8 @@ def slot_vector(
         mask = rng.random(rows) < 1 / 3
         pad, live = rng.permutation(rows)[:2]
         mask[pad], mask[live] = True, False
+    elif pads == "sparse":
+        mask[rng.permutation(rows)[_SPARSE:]] = True
     indices[mask] = pad_slot_id
     return indices
 

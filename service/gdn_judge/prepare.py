@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.metadata
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from gdn_judge import candidate, processes
 from gdn_judge.cases import Scope
+from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
-from gdn_judge.document import DeviceKind, Scalar
+from gdn_judge.document import DeviceKind, Document, Scalar, Suite
 from gdn_judge.emulated import EmulatedExecutor
 from gdn_judge.errors import UsageError
 from gdn_judge.execution import ExecutorFactory
@@ -37,17 +40,10 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
     if options.suite not in PLANS:
         known = ", ".join(suite.value for suite in PLANS)
         raise UsageError(f"`run` has no suite {options.suite.value}; it has {known}")
-    root = _checkout(options.target)
-    folders = [_inside(root, folder) for folder in options.python_path or ["."]]
-    for path in filter(None, (options.import_path, options.chain)):
-        _check_import_path(path)
     processes.harden()
-    uid, notes = _candidate_user(options.candidate_user, root)
-    launch = candidate.Launch(
-        root=root,
-        import_path=options.import_path,
-        python_path=folders,
-        chain=options.chain,
+    uid, notes = _candidate_user(options.candidate_user, _checkout(options.target))
+    launch = dataclasses.replace(
+        process(options.target, options.import_path, options.python_path or ["."], options.chain),
         device=_torch_device(options.device, options.device_index),
         uid=uid,
         work=options.work_dir,
@@ -62,7 +58,7 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
     request = Request(
         suite=options.suite,
         scope=scope,
-        target=options.target_name or root.name,
+        target=options.target_name or launch.root.name,
         import_path=options.import_path,
         commit=options.commit,
         device_index=options.device_index,
@@ -70,7 +66,7 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         notes=[*([_INTERPRETER_NOTE] if interpreted else []), *notes],
     )
     session = Session(
-        factory=_factory(options.device, launch),
+        factory=_factory(options.suite, options.device, launch),
         device=options.device,
         roundings=tuple(Rounding) if interpreted else (Rounding.NEAREST,),
         deadline=deadline,
@@ -78,11 +74,34 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         launches=options.launches,
         chain=options.chain is not None,
         quick=options.quick,
+        baseline=_baseline(options.baseline),
     )
     return request, session
 
 
-def _factory(device: DeviceKind, launch: candidate.Launch) -> ExecutorFactory:
+def _baseline(path: Path | None) -> Document | None:
+    if path is None:
+        return None
+    try:
+        return Document.from_json(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--baseline {path} is no verdict document: {error}") from error
+
+
+def process(
+    target: Path, import_path: str, python_path: Sequence[str], chain: str | None = None
+) -> candidate.Launch:
+    """How to start the target of a checkout. Raises UsageError for paths that lead nowhere."""
+    root = _checkout(target)
+    for path in filter(None, (import_path, chain)):
+        _check_import_path(path)
+    folders = [_inside(root, folder) for folder in python_path]
+    return candidate.Launch(root=root, import_path=import_path, python_path=folders, chain=chain)
+
+
+def _factory(suite: Suite, device: DeviceKind, launch: candidate.Launch) -> ExecutorFactory:
+    if suite is Suite.CODEOBJECT:
+        return lambda: Compiler(launch)
     if device is DeviceKind.GFX950_EMULATED:
         return lambda: EmulatedExecutor(launch)
     return lambda: RemoteExecutor(launch)

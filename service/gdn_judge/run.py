@@ -22,6 +22,7 @@ from gdn_judge import (
     yardsticks,
 )
 from gdn_judge.cases import Planned, Scope
+from gdn_judge.codeobject import suite as codeobject
 from gdn_judge.document import (
     Case,
     Check,
@@ -85,6 +86,7 @@ PLANS: dict[Suite, Callable[[Scope], list[Planned]]] = {
     Suite.CORRECTNESS: cases.correctness,
     Suite.DETERMINISM: cases.determinism,
     Suite.ROOFLINE: cases.roofline,
+    Suite.CODEOBJECT: codeobject.plan,
 }
 """The suites that run cases, and what plans each; ids of a plan are unique."""
 
@@ -101,7 +103,11 @@ def _all_cases(request: Request, session: Session, progress: Progress, events: E
     else:
         if request.torch_device is not None:
             session.facts |= yardsticks.facts(request.torch_device)
-        judges = {Suite.CORRECTNESS: correctness.judge, Suite.DETERMINISM: determinism.judge}
+        judges = {
+            Suite.CORRECTNESS: correctness.judge,
+            Suite.DETERMINISM: determinism.judge,
+            Suite.CODEOBJECT: codeobject.judge,
+        }
         _each(judges[request.suite], session, progress, events)
 
 

@@ -1,6 +1,6 @@
-"""Record what an op would launch on a gfx950, on a machine without one.
+"""Record what an op would launch on a GPU, on a machine without one.
 
-A stand-in Triton driver compiles for gfx950 and takes each launch instead of a
+A stand-in Triton driver compiles for the GPU and takes each launch instead of a
 device: kernel, grid, and where each argument points. CPU tensors stand in for
 device tensors. Between launches only what leaves device data alone can be
 followed: views, allocations, and fills; any other torch operator on device data
@@ -13,15 +13,30 @@ import base64
 import hashlib
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.multiprocessing import reductions
 from torch.utils._python_dispatch import TorchDispatchMode
 
-KIND = "gfx950-emulated"
-ARCH = "gfx950"
-LDS_BYTES = 160 * 1024
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU to compile for: Triton's backend and arch, shared memory bytes of a workgroup."""
+
+    backend: str
+    arch: str | int
+    warp_size: int
+    shared_bytes: int
+    processors: int
+    capability: tuple[int, int]
+    assembly: str  # Triton's name of the stage that is handed over
+
+
+GFX950 = Target("hip", "gfx950", 64, 160 * 1024, 256, (9, 5), "amdgcn")
+SM90 = Target("cuda", 90, 32, 227 * 1024, 132, (9, 0), "ptx")
+TARGETS = {"gfx950-emulated": GFX950, "gfx950-captured": GFX950, "sm90-captured": SM90}
 _CONTENTS_LIMIT = 1 << 20
 _SCALARS = {
     "i1": "<?",
@@ -49,14 +64,15 @@ class CannotCapture(RuntimeError):
 class Capture:
     """The stand-in device of one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
+        self.target = TARGETS[kind]
         self._sent: set[str] = set()
         self._kept: dict[int, tuple[Any, int]] = {}  # address -> (alive, id)
         self._number = 0
         self._recording: Recording | None = None
 
     def install(self) -> None:
-        """Make Triton compile for gfx950 and hand its launches to this object."""
+        """Make Triton compile for the target and hand its launches to this object."""
         import triton
 
         triton.runtime.driver.set_active(_driver(self))
@@ -339,7 +355,6 @@ class _Launcher:
         self.capture, self.metadata = capture, metadata
         self.name = str(metadata.name)
         self.signature = [str(kind) for kind in source.signature.values()]
-        self.binary: bytes | None = None
         self.assembly = ""
 
     def __call__(
@@ -376,7 +391,9 @@ class _Launcher:
 
 
 def _driver(capture: Capture) -> Any:
-    """A Triton driver for a gfx950 that only records."""
+    """A Triton driver that only records."""
+    target = capture.target
+
     from triton.backends.compiler import GPUTarget
     from triton.backends.driver import DriverBase
 
@@ -394,16 +411,14 @@ def _driver(capture: Capture) -> Any:
 
         def get_device_properties(self, device: int) -> dict[str, Any]:
             return {
-                "max_shared_mem": LDS_BYTES,
-                "multiprocessor_count": 256,
-                "arch": ARCH,
-                "warpSize": 64,
-                "max_num_regs": 512,
-                "cooperativeLaunch": True,
+                "max_shared_mem": target.shared_bytes,
+                "multiprocessor_count": target.processors,
+                "arch": target.arch,
+                "warpSize": target.warp_size,
             }
 
-    class Gfx950(DriverBase):  # type: ignore[misc]
-        """Stands in for a HIP driver."""
+    class StandIn(DriverBase):  # type: ignore[misc]
+        """Stands in for the GPU's own driver."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -417,7 +432,7 @@ def _driver(capture: Capture) -> Any:
             return True
 
         def get_current_target(self) -> Any:
-            return GPUTarget("hip", ARCH, 64)
+            return GPUTarget(target.backend, target.arch, target.warp_size)
 
         def get_current_device(self) -> int:
             return 0
@@ -428,7 +443,7 @@ def _driver(capture: Capture) -> Any:
             return 0
 
         def get_device_capability(self, *_: Any) -> tuple[int, int]:
-            return 9, 5
+            return target.capability
 
         def get_active_torch_device(self) -> torch.device:
             return torch.device("cpu")
@@ -442,11 +457,11 @@ def _driver(capture: Capture) -> Any:
         def get_benchmarker(self) -> Any:
             raise CannotCapture("autotuning by timing: there is no clock on this device")
 
-    _attach_assembly()
-    return Gfx950()
+    _attach_assembly(target.assembly)
+    return StandIn()
 
 
-def _attach_assembly() -> None:
+def _attach_assembly(stage: str) -> None:
     """Give each launcher the assembly of its kernel when its handles are made."""
     from triton.compiler.compiler import CompiledKernel
 
@@ -455,6 +470,6 @@ def _attach_assembly() -> None:
     def init_handles(kernel: Any) -> None:
         original(kernel)
         if isinstance(kernel._run, _Launcher) and not kernel._run.assembly:
-            kernel._run.assembly = kernel.asm["amdgcn"]
+            kernel._run.assembly = kernel.asm[stage]
 
     CompiledKernel._init_handles = init_handles

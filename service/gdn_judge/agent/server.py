@@ -69,8 +69,8 @@ class Agent:
         self.config = config
         self.device = str(config["device"])
         self.capture: capture.Capture | None = None
-        if self.device == capture.KIND:
-            self.device, self.capture = "cpu", capture.Capture()
+        if self.device in capture.TARGETS:
+            self.device, self.capture = "cpu", capture.Capture(self.device)
         self.recorder, self.poison = launches.Recorder(), staging.Poison()
         self.ops: list[Callable[..., Any]] = []  # the op, and the unfused one if there is one
         self.supported: Callable[..., Any] | None = None

@@ -73,7 +73,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Report:
-    """What a launch did. Instructions are counted per wave; traffic per buffer name."""
+    """What a launch did. Instructions are counted per wave; traffic per buffer name.
+
+    counts: how often each instruction of the program was executed, summed over
+    waves. first_pc: the instruction that touched each buffer first.
+    """
 
     kernel: str
     wave_instructions: int
@@ -81,8 +85,8 @@ class Report:
     traffic: dict[str, Traffic]
     clipped_lanes: dict[int, int]
     seconds: float
-    checked_races: bool = True
-    faults: tuple[str, ...] = field(default=())
+    counts: list[int] = field(repr=False, default_factory=list)
+    first_pc: dict[str, int] = field(default_factory=dict)
 
 
 _compiled: dict[int, Compiled] = {}  # each holds its program, so the key stays its own
@@ -348,4 +352,6 @@ def _report(
         traffic,
         dict(clips),
         seconds,
+        counts=[sum(column) for column in zip(*(m.counts for m in machines), strict=True)],
+        first_pc=dict(machines[0].space.first_pc),
     )

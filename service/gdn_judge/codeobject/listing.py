@@ -1,0 +1,73 @@
+"""`gdn-judge codeobject`: the kernels of a target, alone, without executing them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+
+from gdn_judge import candidate, prepare
+from gdn_judge.codeobject import suite
+from gdn_judge.codeobject.compiler import Compiler
+from gdn_judge.contract import Heads
+from gdn_judge.document import Scalar
+from gdn_judge.errors import CandidateError, HostError, UsageError
+from gdn_judge.operands import CallOptions
+
+Row = dict[str, Scalar]
+
+
+def show(options: argparse.Namespace) -> int:
+    """Print the table or the JSON. Raises UsageError, and HostError for what fails to compile."""
+    try:
+        heads = Heads.parse(options.heads)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    process = prepare.process(
+        options.target, options.import_path, options.python_path or ["kernels"]
+    )
+    sizes = options.batch_sizes or suite.BATCHES
+    rows = kernels(process, options.arch, heads, sizes, fp8=not options.no_fp8)
+    if options.json:
+        print(json.dumps({"arch": options.arch, "heads": str(heads), "kernels": rows}, indent=1))
+    else:
+        print(table(rows))
+    return 0
+
+
+def kernels(
+    process: candidate.Launch, arch: str, heads: Heads, sizes: Sequence[int], *, fp8: bool
+) -> list[Row]:
+    """One row for each distinct kernel, with the batch sizes that it serves."""
+    compiler = Compiler(process)
+    found: dict[tuple[str, str], tuple[list[int], Mapping[str, Scalar]]] = {}
+    try:
+        compiler.start()
+        for size in filter(None, sizes):
+            options = CallOptions(fp8=fp8)
+            for _, code in compiler.compiled(arch, heads, size, options, 300.0):
+                kernel = suite.measured(arch, code, compiler)
+                key = kernel.name, kernel.digest
+                found.setdefault(key, ([], kernel.resources))[0].append(size)
+    except CandidateError as error:
+        raise HostError(f"the target cannot be compiled for {arch}: {error}") from error
+    finally:
+        compiler.close()
+    return [
+        {"kernel": name, "batches": ",".join(map(str, batches)), **resources, "digest": digest}
+        for (name, digest), (batches, resources) in found.items()
+    ]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """One column a kernel, one line a resource."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = []
+    for name in names:
+        cells = [str(row.get(name, ""))[:40] for row in rows]
+        lines.append([name.replace("_", " "), *cells])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(rows) + 1)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

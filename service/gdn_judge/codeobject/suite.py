@@ -1,0 +1,183 @@
+"""The codeobject suite: what the kernels of each batch size use, and what they lost.
+
+A case is one architecture and batch size. New spills or scratch memory fail it,
+and against a baseline also a lost resident workgroup. For gfx950 at small sizes
+the kernel is executed too, for the traffic audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gdn_judge import correctness, generate
+from gdn_judge.capture import Code
+from gdn_judge.cases import Planned, Scope
+from gdn_judge.codeobject import gfx950, sm90
+from gdn_judge.codeobject.compiler import ARCHS, Compiler
+from gdn_judge.contract import call_bytes
+from gdn_judge.document import Check, DeviceKind, Document, Scalar
+from gdn_judge.emulator.assembly import Program
+from gdn_judge.emulator.launch import Report
+from gdn_judge.judged import Judged
+from gdn_judge.operands import CallOptions, KernelRun
+from gdn_judge.session import Session
+
+BATCHES = (1, 2, 3, 5, 8, 16, 32, 64, 128, 256)
+QUICK_BATCHES = (1, 8, 64, 256)
+EXECUTED_UP_TO = 2  # rows whose kernels are executed for the traffic audit
+_SPILLS = {"gfx950": ("vgpr_spills", "sgpr_spills"), "sm90": ("spill_stores", "spill_loads")}
+_SCRATCH = {"gfx950": "scratch", "sm90": "stack"}
+_RESIDENT = {"gfx950": "groups_per_cu", "sm90": "blocks_per_sm"}
+
+
+def plan(scope: Scope) -> list[Planned]:
+    """One case for each architecture that the device kind stands for and each batch size."""
+    archs = {DeviceKind.SM90: ("sm90",), DeviceKind.GFX950: ("gfx950",)}.get(scope.device, ARCHS)
+    sizes = scope.batches or (QUICK_BATCHES if scope.quick else BATCHES)
+    heads = scope.code_heads
+    return [
+        Planned(id=f"{arch}-{heads}-T{rows}", kind="codeobject", heads=heads, rows=rows, arch=arch)
+        for arch in archs
+        for rows in sizes
+        if rows
+    ]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel of a call, named, hashed, and measured."""
+
+    name: str
+    digest: str
+    resources: Mapping[str, Scalar]
+
+
+def judge(planned: Planned, session: Session) -> Judged:
+    """Run one planned case. Raises CandidateError, NotModelled, OutOfTime."""
+    compiler = session.executor()
+    assert isinstance(compiler, Compiler)
+    arch = planned.arch
+    options = CallOptions(fp8=planned.fp8)
+    limit = min(300.0, session.left())
+    launches = compiler.compiled(arch, planned.heads, planned.rows, options, limit)
+    kernels = [measured(arch, code, compiler) for _, code in launches]
+    checks = [check for kernel in kernels for check in _checks(planned, kernel, session)]
+    checks.append(_told("launches", len(launches)))
+    checks += [
+        _told(f"workgroups of {code.name}", _product(event.grid)) for event, code in launches
+    ]
+    if arch == "gfx950" and planned.rows <= EXECUTED_UP_TO:
+        checks += _traffic(planned, session, compiler, options)
+    for kernel in kernels:
+        _remember(session, kernel, arch, planned.rows)
+    return Judged(checks, list(dict.fromkeys(kernel.name for kernel in kernels)))
+
+
+def _product(grid: tuple[int, int, int]) -> int:
+    x, y, z = grid
+    return x * y * z
+
+
+def measured(arch: str, code: Code, compiler: Compiler) -> Compiled:
+    """What one code object uses. Raises NotModelled where it cannot be read."""
+    if arch == "gfx950":
+        program = compiler.program_of(code)
+        found = gfx950.resources(program, code.warps, code.shared)
+        return Compiled(code.name, program.digest, found)
+    found = sm90.resources(code.assembly, code.warps, code.shared)
+    return Compiled(code.name, sm90.digest(code.assembly), found)
+
+
+def _checks(planned: Planned, kernel: Compiled, session: Session) -> Iterator[Check]:
+    arch = planned.arch
+    before = _before(session.baseline, planned, kernel.name)
+    for names, what in ((_SPILLS[arch], "spills"), ((_SCRATCH[arch],), "scratch bytes")):
+        value = sum(_int(kernel.resources, name) for name in names)
+        bound = sum(_int(before, name) for name in names) if before else 0
+        yield Check(
+            name=f"{what} of {kernel.name}", passed=value <= bound, value=value, bound=bound
+        )
+    name = f"resident workgroups of {kernel.name}"
+    value = _int(kernel.resources, _RESIDENT[arch])
+    if not before:
+        yield _told(name, value)
+        return
+    bound = _int(before, _RESIDENT[arch])
+    yield Check(name=name, passed=value >= bound, value=value, bound=bound, relation=">=")
+
+
+def _int(resources: Mapping[str, Scalar], name: str) -> int:
+    value = resources.get(name)
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _before(
+    baseline: Document | None, planned: Planned, kernel: str
+) -> Mapping[str, Scalar] | None:
+    """The resources of the kernel that ran for the same size in the baseline."""
+    if baseline is None:
+        return None
+    for entry in baseline.kernels:
+        batches = str(entry.resources.get("batches", "")).split(",")
+        if entry.arch == planned.arch and entry.name == kernel and str(planned.rows) in batches:
+            return entry.resources
+    return None
+
+
+def _told(name: str, value: int | float | str) -> Check:
+    return Check(name=name, passed=True, value=value, relation="measured")
+
+
+def _remember(session: Session, kernel: Compiled, arch: str, rows: int) -> None:
+    key = (kernel.name, kernel.digest)
+    known = session.kernels.get(key)
+    earlier = known.resources.get("batches") if known else None
+    batches = f"{earlier},{rows}" if earlier else str(rows)
+    resources = {"batches": batches, **kernel.resources}
+    session.kernels[key] = KernelRun(
+        name=kernel.name, digest=kernel.digest, arch=arch, resources=resources
+    )
+
+
+# what the kernel moves, by executing it
+
+
+def _traffic(
+    planned: Planned, session: Session, compiler: Compiler, options: CallOptions
+) -> list[Check]:
+    rng = session.seed.rng(planned.id)
+    operands = generate.operands(rng, planned.heads, planned.rows, slots=planned.rows + 1)
+    result = session.call(operands, options)
+    checks = correctness.judge_once(operands, options, result, session)
+    moved = result.counters["read_bytes"] + result.counters["written_bytes"]
+    model = call_bytes(planned.heads, planned.rows, planned.fp8)
+    checks += [
+        _told("bytes moved", moved),
+        _told("bytes of the contract's model", model),
+        _told("bytes moved over the model", round(moved / model, 4)),
+    ]
+    for report, program in zip(compiler.reports, compiler.programs_run, strict=True):
+        checks += _path(report, program)
+    return checks
+
+
+def _path(report: Report, program: Program) -> list[Check]:
+    """The executed path of one kernel: waits ahead of the state, instruction mix, buffers."""
+    instructions = program.instructions
+    executed = ((ins, report.counts[ins.pc]) for ins in instructions)
+    checks = [
+        _told(f"wave instructions of {report.kernel}", report.wave_instructions),
+        _told(f"executed mix of {report.kernel}", gfx950.mix(executed)),
+    ]
+    if "ssm_state" in report.first_pc:
+        pc = report.first_pc["ssm_state"]
+        ahead = sum(gfx950.is_load(ins) and report.counts[ins.pc] > 0 for ins in instructions[:pc])
+        checks += [
+            _told(
+                "waits before the first state load",
+                gfx950.waits_before(instructions, report.counts, pc),
+            ),
+            _told("vector loads before the first state load", ahead),
+        ]
+    return checks
