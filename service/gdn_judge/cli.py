@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"gdn-judge {JUDGE_VERSION}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands.add_parser("run", help="run one suite and write its verdict document"))
+    _add_bugs(commands.add_parser("bugs", help="spoil the gfx950 kernel on purpose; list catches"))
     _add_codeobject(commands.add_parser("codeobject", help="what the compiled kernels use"))
     show = commands.add_parser("schema", help="print the JSON schema of the verdict document")
     show.set_defaults(handler=_schema)
@@ -117,6 +118,23 @@ def _add_codeobject(listing: argparse.ArgumentParser) -> None:
     add("--heads", metavar="KHxVH", default="4x8")
     add("--no-fp8", action="store_true", help="without the FP8 epilogue")
     listing.set_defaults(handler=_codeobject)
+
+
+def _add_bugs(bugs: argparse.ArgumentParser) -> None:
+    add = bugs.add_argument
+    add("--target", type=Path, default=Path(), metavar="DIR", help="checkout (default: here)")
+    add("--import-path", default="gdn_kernels:fused_gdn_decode_qkvz", metavar="M:F")
+    add("--python-path", action="append", default=[], metavar="P", help="default: kernels")
+    add("--rows", type=int, default=3, metavar="T", help="batch size (default 3)")
+    add("--heads", metavar="KHxVH", default="1x2")
+    add("--per-kind", type=int, metavar="N", help="at most N mutants of a kind")
+    bugs.set_defaults(handler=_bugs)
+
+
+def _bugs(options: argparse.Namespace) -> int:
+    from gdn_judge.codeobject import listing
+
+    return listing.bugs(options)
 
 
 def _codeobject(options: argparse.Namespace) -> int:

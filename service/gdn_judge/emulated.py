@@ -79,7 +79,7 @@ class EmulatedExecutor:
     ) -> CallResult:
         until = time.monotonic() + deadline_s
         captured = self.capture(operands, options, (), deadline_s)
-        return self._execute(captured, operands, options, until)
+        return self.execute(captured, operands, options, until)
 
     def predicate(
         self,
@@ -100,11 +100,15 @@ class EmulatedExecutor:
         if any(damage.how != "strided" for damage in damages):
             self.pass_over(captured, options)
             return answer(reply, None)
-        return answer(reply, self._execute(captured, operands, options, until))
+        return answer(reply, self.execute(captured, operands, options, until))
 
     def pass_over(self, captured: Captured, options: CallOptions) -> None:
         """Note what a call that is not executed leaves to later ones: memory as prepared."""
         self._keep(captured, self._scratch(captured, options))
+
+    def look_for_races_again(self) -> None:
+        """Forget which kernels and grids were already looked through."""
+        self._judged.clear()
 
     def program_of(self, code: Code) -> Program:
         """The parsed program of a code object that this executor has seen."""
@@ -143,9 +147,10 @@ class EmulatedExecutor:
 
     # execution
 
-    def _execute(
+    def execute(
         self, captured: Captured, operands: Operands, options: CallOptions, until: float
     ) -> CallResult:
+        """Run a captured call on these operands, until time.monotonic() is `until`."""
         memory = self._scratch(captured, options)
         _load_operands(captured, memory, operands)
         schedule = self._schedule(operands, options)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from gdn_judge import candidate, prepare
+from gdn_judge.codeobject import bugs as hunt
 from gdn_judge.codeobject import suite
 from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
@@ -19,13 +20,7 @@ Row = dict[str, Scalar]
 
 def show(options: argparse.Namespace) -> int:
     """Print the table or the JSON. Raises UsageError, and HostError for what fails to compile."""
-    try:
-        heads = Heads.parse(options.heads)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    process = prepare.process(
-        options.target, options.import_path, options.python_path or ["kernels"]
-    )
+    heads, process = _heads(options.heads), _process(options)
     sizes = options.batch_sizes or suite.BATCHES
     rows = kernels(process, options.arch, heads, sizes, fp8=not options.no_fp8)
     if options.json:
@@ -33,6 +28,43 @@ def show(options: argparse.Namespace) -> int:
     else:
         print(table(rows))
     return 0
+
+
+def bugs(options: argparse.Namespace) -> int:
+    """Spoil the kernel in one place after the other and print what noticed.
+
+    Returns 1 where a mutant that should show had no effect: only redundant waits
+    and barriers may have none.
+    """
+    process = _process(options)
+    heads = _heads(options.heads)
+    findings = hunt.hunt(process, heads, options.rows, options.per_kind, report=_print)
+    print(hunt.summary(findings))
+    hidden = [f for f in findings if f.outcome == "no effect" and f.mutant.kind not in _REDUNDANT]
+    return 1 if hidden else 0
+
+
+_REDUNDANT = ("wait dropped", "barrier removed")
+
+
+def _print(finding: hunt.Finding) -> None:
+    mutant = finding.mutant
+    by = finding.by.split(";")[0][:120]
+    print(
+        f"{finding.outcome:13}{mutant.kind:26} line {mutant.line}: {mutant.text}  {by}", flush=True
+    )
+
+
+def _process(options: argparse.Namespace) -> candidate.Launch:
+    folders = options.python_path or ["kernels"]
+    return prepare.process(options.target, options.import_path, folders)
+
+
+def _heads(text: str) -> Heads:
+    try:
+        return Heads.parse(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def kernels(
