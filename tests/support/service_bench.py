@@ -206,7 +206,12 @@ class Bench:
         return job
 
     def job(self, job_id: str) -> dict[str, Any]:
-        job: dict[str, Any] = self.http.get(f"/jobs/{job_id}").raise_for_status().json()
+        try:
+            answer = self.http.get(f"/jobs/{job_id}")
+        except httpx.TransportError as error:
+            status = None if self.process is None else self.process.poll()
+            raise AssertionError(f"the service is gone (status {status})\n{self.log()}") from error
+        job: dict[str, Any] = answer.raise_for_status().json()
         return job
 
     def text(self, job_id: str) -> str:

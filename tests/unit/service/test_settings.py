@@ -7,7 +7,7 @@ import pytest
 
 from gdn_service.errors import SettingsError
 from gdn_service.ids import new_id
-from gdn_service.settings import load_settings
+from gdn_service.settings import best_kind, load_settings
 
 LADDER = ("kernel_timeout_s", "suite_timeout_s", "job_timeout_s", "client_wait_s")
 
@@ -46,3 +46,9 @@ def test_ids_sort_by_time_and_do_not_repeat() -> None:
     assert len(set(ids)) == 1000
     assert all(len(text) == 17 and text.startswith("j") for text in ids)
     assert [text[:9] for text in ids] == sorted(text[:9] for text in ids)
+
+
+def test_the_best_kind_is_hardware_before_emulation() -> None:
+    assert best_kind(["interpreter", "gfx950-emulated"]) == "gfx950-emulated"
+    assert best_kind(["gfx950-emulated", "sm90"]) == "sm90"
+    assert best_kind([]) is None
