@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         explain,
         fused_gdn_decode_qkvz,
         fused_gdn_decode_qkvz_supported,
+        warm_up,
     )
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "explain",
     "fused_gdn_decode_qkvz",
     "fused_gdn_decode_qkvz_supported",
+    "warm_up",
 ]
 
 

@@ -55,8 +55,8 @@ def fused(
     norm_eps: float,
     pad_slot_id: int,
     config: tuning.Config | None = None,
-) -> None:
-    """Launch the fused kernel once.
+) -> Variant:
+    """Launch the fused kernel once; returns the variant that ran.
 
     `operands` have passed `predicate.examine` with `shape`; `outputs` are
     (out, codes, scales) as the op returns them, with T > 0. `config` overrides
@@ -83,7 +83,7 @@ def fused(
     scalars = (float(scale), float(norm_eps), pad_slot_id, shape.slots)
     if ready and shape.aligned:
         ready.kernel[ready.grid](*pointers, *scalars, *ready.constants, stream=stream)
-        return
+        return variant
     grid = (shape.tokens * shape.key_heads * variant.config.programs_per_group, 1, 1)
     function = kernel_function(variant.config)
     fixed = constants(variant)
@@ -93,6 +93,7 @@ def fused(
             _ready.clear()
         order = function.arg_names[len(pointers) + len(scalars) :]
         _ready[key] = _Ready(variant, kernel, tuple(fixed[name] for name in order), grid)
+    return variant
 
 
 def compiled_variants() -> list[Variant]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from gdn_kernels import launch, platform, tuning
-from gdn_kernels.contract import HEAD_DIM, OPERANDS
+from gdn_kernels.contract import CONV_WIDTH, HEAD_DIM, HEAD_RATIO, OPERANDS
 from gdn_kernels.predicate import Refusal, Shape, examine
 
 # The judge may hold the op to these: our own op deviates from the contract nowhere.
@@ -114,6 +114,45 @@ def fused_gdn_decode_qkvz_supported(
         quant_dtype,
     )
     return (False, verdict.reason) if isinstance(verdict, Refusal) else (True, "")
+
+
+def warm_up(key_heads: int, device: torch.device | str = "cuda") -> list[launch.Variant]:
+    """Compile and load every variant that any T can select with `key_heads`; returns them.
+
+    After it no call with these heads compiles, inside a graph capture or
+    outside. Launches each variant once on a pad row. Raises ValueError where
+    the op does not launch on `device`.
+    """
+    operands = _pad_row(key_heads, torch.device(device))
+    shape = examine(operands, None)
+    if isinstance(shape, Refusal):
+        raise ValueError(shape.reason)
+    arch, gluon = platform.architecture(), not platform.gluon_refusal()
+    variants = []
+    for config in tuning.configurations(arch.name, gluon, key_heads):
+        for fp8 in (False, True):
+            outputs = allocate_outputs(shape, operands[0].device, fp8)
+            variants.append(launch.fused(operands, shape, outputs, 1.0, 1e-6, -1, config))
+    return variants
+
+
+def _pad_row(key_heads: int, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """The ten operands of a call with one pad row and one slot."""
+    heads = HEAD_RATIO * key_heads
+    channels = (2 * key_heads + heads) * HEAD_DIM
+    half: dict[str, Any] = {"dtype": torch.bfloat16, "device": device}
+    return (
+        torch.zeros(1, (2 * key_heads + 2 * heads) * HEAD_DIM, **half),
+        torch.zeros(1, 2 * heads, **half),
+        torch.zeros(1, channels, CONV_WIDTH - 1, **half),
+        torch.zeros(1, heads, HEAD_DIM, HEAD_DIM, device=device),
+        torch.full((1,), -1, dtype=torch.int32, device=device),
+        torch.zeros(channels, CONV_WIDTH, **half),
+        torch.zeros(channels, **half),
+        torch.zeros(heads, device=device),
+        torch.zeros(heads, **half),
+        torch.zeros(HEAD_DIM, **half),
+    )
 
 
 def explain(*operands: Any, quant_dtype: Any = None) -> str:

@@ -84,12 +84,21 @@ def _rule(row: dict[str, Any]) -> Rule:
 @functools.lru_cache(maxsize=4096)
 def choose(arch: str, gluon: bool, key_heads: int, tokens: int) -> Config:
     """The configuration for `tokens` rows on `arch`; raises TuningError where no rule fits."""
-    rules = table()
-    portable = arch not in rules or not gluon
-    for rule in rules["portable" if portable else arch]:
+    for rule in _rules(arch, gluon):
         if rule.key_heads == key_heads and (rule.max_tokens is None or tokens <= rule.max_tokens):
             return rule.config
     raise TuningError(f"tuning.json has no rule for {arch}, {key_heads} key heads, T = {tokens}")
+
+
+def configurations(arch: str, gluon: bool, key_heads: int) -> list[Config]:
+    """The distinct configurations that `choose` can give over all T."""
+    found = [rule.config for rule in _rules(arch, gluon) if rule.key_heads == key_heads]
+    return list(dict.fromkeys(found))
+
+
+def _rules(arch: str, gluon: bool) -> list[Rule]:
+    rules = table()
+    return rules["portable" if arch not in rules or not gluon else arch]
 
 
 def to_json(rules: dict[str, list[Rule]]) -> str:
