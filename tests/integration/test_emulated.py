@@ -1,0 +1,126 @@
+"""Capture in a real candidate process, execution in the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gdn_judge import candidate, generate, reference
+from gdn_judge.contract import Heads
+from gdn_judge.emulated import EmulatedExecutor
+from gdn_judge.errors import CandidateFaulted, CandidateRaised, NotModelled
+from gdn_judge.numerics import Rounding
+from gdn_judge.operands import CallOptions, Operands
+
+ROOT = Path(__file__).parents[2]
+SMALL = ROOT / "tests" / "data" / "emulator"
+HEADS = Heads(1, 2)
+BF16 = CallOptions(fp8=False)
+
+Start = Callable[[str], EmulatedExecutor]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    live: list[EmulatedExecutor] = []
+
+    def begin(import_path: str) -> EmulatedExecutor:
+        folder = SMALL if import_path.startswith("small_ops") else ROOT / "kernels"
+        executor = EmulatedExecutor(
+            candidate.Launch(
+                root=folder,
+                import_path=import_path,
+                python_path=[folder],
+                device="gfx950-emulated",
+            )
+        )
+        live.append(executor)
+        executor.start()
+        return executor
+
+    yield begin
+    for executor in live:
+        executor.close()
+
+
+def operands(rows: int, seed: int = 1) -> Operands:
+    rng = np.random.default_rng(seed)
+    return generate.operands(rng, HEADS, rows, slots=rows + 2)
+
+
+def heads_of(given: Operands) -> np.ndarray:
+    return given.projected_qkvz[:, :256].reshape(-1, 2, 128)
+
+
+def test_one_launch_runs_on_inputs_that_the_candidate_does_not_see(start: Start) -> None:
+    executor = start("small_ops:wants_zeros")
+    for seed in (1, 2):
+        given = operands(3, seed)
+        result = executor.call(given, BF16)
+        assert np.array_equal(result.results["out"], heads_of(given))
+        assert [kernel.name for kernel in result.kernels] == ["copy_kernel"]
+        assert result.results["quantized"] is None
+        for name, array in given.arrays().items():
+            assert np.array_equal(result.after[name], array), name
+    assert result.counters["read:projected_qkvz"] == 3 * 512
+    assert result.counters["read_bytes"] == result.counters["written_bytes"] == 3 * 512
+
+
+def test_several_launches_and_fills(start: Start) -> None:
+    given = operands(2)
+    result = start("small_ops:adds").call(given, BF16)
+    value = (heads_of(given).astype(np.uint32) << 16).view(np.float32) + np.float32(1.5)
+    got = (result.results["out"].astype(np.uint32) << 16).view(np.float32)
+    assert np.allclose(got, value, rtol=2**-8)
+    assert [kernel.name for kernel in result.kernels] == ["copy_kernel", "add_kernel"]
+
+
+def test_memory_that_the_op_keeps_lives_on(start: Start) -> None:
+    executor = start("small_ops:counts")
+    seen = [executor.call(operands(1), BF16).results["out"] for _ in range(3)]
+    values = [(out.astype(np.uint32) << 16).view(np.float32)[0, 0, 0] for out in seen]
+    assert values == [0.0, 1.0, 2.0]
+
+
+def test_faults_name_kernel_and_place(start: Start) -> None:
+    with pytest.raises(CandidateFaulted, match="of the buffer 'out' of 512 bytes") as caught:
+        start("small_ops:overruns").call(operands(1), BF16)
+    assert "kernel copy_kernel" in str(caught.value)
+    assert "small_ops.py:" in str(caught.value)
+    with pytest.raises(CandidateFaulted, match="was never written"):
+        start("small_ops:reads_blank").call(operands(1), BF16)
+
+
+def test_what_cannot_be_captured_is_refused_with_the_reason(start: Start) -> None:
+    executor = start("small_ops:peeks")
+    with pytest.raises(NotModelled, match=r"the torch operator aten\.copy_\S* on device data"):
+        executor.call(operands(1), BF16)
+    assert not NotModelled("x").fatal
+
+
+def test_what_the_op_raises_is_its_own(start: Start) -> None:
+    with pytest.raises(CandidateRaised, match="TypeError"):
+        start("small_ops:_copy").call(operands(1), BF16)
+
+
+@pytest.mark.slow
+def test_the_op_of_this_repository_is_right_and_repeatable(start: Start) -> None:
+    executor = start("gdn_kernels:fused_gdn_decode_qkvz")
+    given, options = operands(2), CallOptions(fp8=True)
+    results = [executor.call(given, options) for _ in range(3)]
+    after = given.copy()
+    expected = reference.step(after, options, Rounding.NEAREST)
+    state = results[0].after["ssm_state"]
+    assert np.linalg.norm(state - after.ssm_state) <= 4e-5 * np.linalg.norm(after.ssm_state)
+    assert np.mean(results[0].results["out"] == expected.out) >= 0.98
+    assert np.array_equal(results[0].after["conv_state"], after.conv_state)
+    for other in results[1:]:  # in another order of the workgroups
+        for name in ("out", "quantized", "scales"):
+            assert np.array_equal(other.results[name], results[0].results[name]), name
+        assert np.array_equal(other.after["ssm_state"], state)
+    answer = executor.predicate(given, options)
+    assert (answer.supported, answer.reason, answer.raised) == (True, "", "")
+    assert answer.result is not None
