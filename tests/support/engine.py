@@ -196,7 +196,7 @@ def _import_image(api: APIClient) -> str:
 
 def _folder(tar: tarfile.TarFile, name: str) -> None:
     entry = tarfile.TarInfo(name)
-    entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+    entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
     tar.addfile(entry)
 
 

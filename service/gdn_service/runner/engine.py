@@ -91,10 +91,12 @@ class Container:
             stream = self._api.attach_socket(
                 self.id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             )
+        connection = getattr(stream, "_sock", stream)  # closing the stream leaves it open
         try:
             yield stream.fileno()
         finally:
             stream.close()
+            connection.close()
 
     def start(self) -> None:
         with _in_words("start the container"):

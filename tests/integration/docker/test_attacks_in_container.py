@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -244,7 +243,8 @@ def test_a_full_disk_does_not_keep_the_judge_from_its_document(stand: Stand) -> 
         container_shared_memory=16 * MIB,
     )
     seen = stand.seen(outcome)
-    assert seen["/gdn/wor"][0] == seen["/tmp"][0] == "No space left on device"
+    assert seen["/gdn/wor"][0] == "No space left on device", seen
+    assert seen["/tmp"][0] == "No space left on device", seen
     assert seen["/gdn/wor"][1] <= 64
     assert seen["/tmp"][1] <= 4
     assert seen["/dev/shm"][1] <= 16
