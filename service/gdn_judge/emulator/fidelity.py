@@ -18,8 +18,8 @@ NOTES: tuple[str, ...] = (
     "release and acquire between workgroups (BUFFER_WBL2 and BUFFER_INV with sc1).",
     "Not modelled: clocks, caches and their stale lines, hazards that need s_nop, denormal "
     "flushing and the last bit of v_exp, v_log, v_rcp, v_rsq and v_sqrt (within 1 ulp of the "
-    "ISA's bound), NaN payloads, MFMA, and a wave's stores still in flight when its workgroup "
-    "passes a barrier (the compiler relies on the order within a compute unit).",
+    "ISA's bound), NaN payloads, and MFMA. S_BARRIER orders only memory operations that were "
+    "waited for (s_waitcnt vmcnt), as the ISA has it; a compute unit may order more.",
     "Races in global memory are looked for in the first run of each kernel, grid and pattern of "
     "pads, once with the workgroups in order and once shuffled; LDS races in every run.",
 )

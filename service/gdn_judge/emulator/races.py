@@ -5,7 +5,9 @@ vector clock per wave and per atomic location, for a second run that judges the
 bytes which several waves touched: an access is ordered after another
 workgroup's when a release (BUFFER_WBL2 sc1, waited for) and an atomic follow
 the first, and an atomic that saw it and BUFFER_INV sc1 precede the second.
-Within a workgroup a barrier orders. Source: LLVM "Memory Model GFX942".
+Within a workgroup a barrier orders what each wave has waited for: S_BARRIER does
+not wait for memory by itself. Scalar loads are not followed. Sources: CDNA4 ISA
+document, "Barrier"; LLVM "Memory Model GFX942".
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ class HappensBefore(Order):
         members = waves[order].reshape(len(np.unique(groups)), -1)
         own = self.clocks[members]
         rows, columns = np.indices(members.shape)
-        own[rows, columns, members] = self.issued[members]
+        own[rows, columns, members] = self.done[members]
         self.clocks[members] = own.max(axis=1, keepdims=True)
 
     def _column(self, name: str, offset: int) -> int:
@@ -179,7 +181,7 @@ class HappensBefore(Order):
     ) -> Touch:
         wave = int(front.launch_waves[row])
         site = front.machine.site(front, ins, row)
-        event = int(self.issued[wave]) + (0 if ins.name.startswith("s_") else 1)
+        event = 0 if ins.name.startswith("s_") else int(self.issued[wave]) + 1
         clock = self.clocks[wave].copy()
         return Touch(wave, site.workgroup, event, kind, site, clock, column, sequence)
 

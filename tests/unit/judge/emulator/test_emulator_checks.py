@@ -284,7 +284,6 @@ s_lshl_b32 s9, s20, 8
 v_add_u32_e32 v4, s9, v3
 v_add_u32_e32 v5, 1, v1
 global_store_dword v4, v5, s[4:5]
-s_barrier
 v_mov_b32_e32 v6, 0
 v_mov_b32_e32 v7, 1
 s_mov_b64 s[10:11], exec
@@ -341,6 +340,47 @@ def test_each_piece_of_a_ticket_is_needed(piece: str, seed: int | None) -> None:
         mutant = TICKET.replace(piece, "v_mov_b32_e32 v8, 3\n")
     with pytest.raises(GlobalRace):
         ticket(mutant, seed)
+
+
+RELEASED_BY_ANOTHER_WAVE = """
+s_lshl_b32 s9, s20, 9
+v_add_u32_e32 v4, s9, v3
+global_store_dword v4, v0, s[4:5]
+s_waitcnt vmcnt(0)
+s_barrier
+v_mov_b32_e32 v6, 0
+v_mov_b32_e32 v7, 1
+v_mov_b32_e32 v8, 0
+v_readfirstlane_b32 s8, v2
+s_cmp_lg_u32 s8, 0
+s_cbranch_scc1 .LBB0_1
+s_mov_b64 exec, 1
+buffer_wbl2 sc1
+s_waitcnt vmcnt(0)
+global_atomic_add v8, v6, v7, s[6:7] sc0
+s_waitcnt vmcnt(0)
+buffer_inv sc1
+v_readfirstlane_b32 s12, v8
+s_mov_b64 exec, -1
+s_cmp_lg_u32 s12, 1
+s_cbranch_scc1 .LBB0_1
+global_load_dword v10, v3, s[4:5] offset:256
+global_load_dword v11, v3, s[4:5] offset:768
+s_waitcnt vmcnt(0)
+v_add_u32_e32 v10, v10, v11
+global_store_dword v3, v10, s[6:7] offset:16
+.LBB0_1:
+s_nop 0
+"""  # two workgroups of two waves: wave 0 releases for wave 1, and reads what wave 1 stored
+
+
+def test_a_barrier_passes_on_only_what_was_waited_for() -> None:
+    after, _ = two_waves(RELEASED_BY_ANOTHER_WAVE, grid=2)
+    assert after["b"][4:68].tolist() == [2 * (64 + i) for i in range(64)]
+    with pytest.raises(GlobalRace, match="race between workgroups"):
+        two_waves(
+            RELEASED_BY_ANOTHER_WAVE.replace("s_waitcnt vmcnt(0)\ns_barrier", "s_barrier"), grid=2
+        )
 
 
 def test_a_release_that_is_not_waited_for_releases_nothing() -> None:
