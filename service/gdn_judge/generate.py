@@ -3,7 +3,9 @@
 Inputs hold no rounding ties: where the convolution's output or beta lies within
 fp32 error of a place where bfloat16 rounds the other way, the element is drawn
 again. So a right kernel with another summation order has the same y and beta,
-and the bounds on the state can be tight.
+and the bounds on the state can be tight. In small cases q is drawn again where it
+is nearly orthogonal to all that the state holds: there fp32 error alone moves
+core across many ties, and too few other heads stand beside it.
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdn_judge.contract import PAD_SLOT, Heads, W, operand_shapes
-from gdn_judge.numerics import Bf16, Float, bf16_nearest, bf16_to_float
-from gdn_judge.operands import Operands
+from gdn_judge import reference
+from gdn_judge.contract import PAD_SLOT, Heads, K, W, operand_shapes
+from gdn_judge.numerics import Bf16, Float, Rounding, bf16_nearest, bf16_to_float
+from gdn_judge.operands import CallOptions, Operands
 from gdn_judge.reference import split_ba, split_qkvz
 
 GUARD_SLOTS = 2
 _TIE_MARGIN = 6e-7  # relative to the magnitudes summed: ten times fp32's unit roundoff
 _REDRAWS = 40
+_SMALL = 64  # rows times heads up to which one ill-conditioned head would count
+_WORST_CONDITION = 100.0  # of core = S q; random vectors of 128 have about 11
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ def rows(
 ) -> Operands:
     """`base` with fresh projections for `indices`, free of rounding ties.
 
-    `base`'s pools give the convolution history.
+    `base`'s pools give the convolution history and the state.
     """
     count, heads, spread = len(indices), base.heads, INPUT_SCALE[inputs]
     shapes = operand_shapes(heads, count, base.slots)
@@ -118,6 +123,8 @@ def rows(
     )
     for _ in range(_REDRAWS if count else 0):
         qkvz, ba = _tie_columns(fresh)
+        if count * heads.value <= _SMALL:
+            qkvz |= _ill_conditioned(fresh)
         if not qkvz.any() and not ba.any():
             break
         projected_qkvz, projected_ba = fresh.projected_qkvz.copy(), fresh.projected_ba.copy()
@@ -169,6 +176,23 @@ def _tie_columns(operands: Operands) -> tuple[NDArray[np.bool_], NDArray[np.bool
         len(indices), heads.key, heads.ratio
     )
     return qkvz, ba
+
+
+def _ill_conditioned(operands: Operands) -> NDArray[np.bool_]:
+    """The q columns of key heads for which some value head's core is mostly cancellation."""
+    heads, indices = operands.heads, operands.ssm_state_indices
+    rows = np.flatnonzero((indices >= 0) & (indices < operands.slots))
+    columns = np.zeros((len(indices), heads.key, heads.group_width), bool)
+    if not rows.size:
+        return columns.reshape(len(indices), -1)
+    slots = indices[rows]
+    side = reference.front(operands, CallOptions(), rows, operands.pool("conv_state")[slots])
+    state, core = reference.recur(side, operands.pool("ssm_state")[slots], Rounding.NEAREST)
+    size = np.linalg.norm(state, axis=(-1, -2)) * np.linalg.norm(side.q, axis=-1)
+    bad = size > _WORST_CONDITION * np.linalg.norm(core, axis=-1)
+    per_key = bad.reshape(len(rows), heads.key, heads.ratio).any(axis=-1)
+    columns[rows, :, :K] = per_key[..., None]
+    return columns.reshape(len(indices), -1)
 
 
 def _conv_ties(window: Bf16, operands: Operands) -> NDArray[np.bool_]:

@@ -3,11 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gdn_judge import cases, damages, generate
+from gdn_judge import cases, damages, generate, reference
 from gdn_judge.cases import Planned, Scope
 from gdn_judge.contract import OPERANDS, Heads, check_indices
 from gdn_judge.document import DeviceKind
 from gdn_judge.generate import Seed
+from gdn_judge.numerics import bf16_nearest
+from gdn_judge.operands import CallOptions
 from gdn_judge.twists import _WAYS
 
 KINDS = list(DeviceKind)
@@ -104,12 +106,34 @@ def test_reasons_must_name_what_is_wrong() -> None:
 
 def test_tiny_inputs_lie_near_the_eps() -> None:
     operands = generate.operands(Seed(b"t").rng("t"), Heads(1, 2), 4, slots=6, inputs="tiny")
-    from gdn_judge import reference
-    from gdn_judge.operands import CallOptions
-
     rows = np.arange(4)
     history = operands.pool("conv_state")[operands.ssm_state_indices]
     side = reference.front(operands, CallOptions(), rows, history)
     norms = np.square(side.k).sum(-1)
     assert (norms < 0.995).all()
     assert (norms > 0.3).all()
+
+
+def orthogonal_to_q(rows: int) -> generate.Operands:
+    """Row 0's state holds nothing that q sees, and its step adds next to nothing."""
+    operands = generate.operands(Seed(b"o").rng("o"), Heads(2, 4), rows, slots=rows)
+    ba = operands.projected_ba.reshape(rows, 2, 2, 2)
+    ba[0, 0, 0] = bf16_nearest(np.array(-25.0))
+    every = np.arange(rows)
+    history = operands.pool("conv_state")[operands.ssm_state_indices]
+    q = reference.front(operands, CallOptions(), every, history).q[0, :2]
+    state = operands.pool("ssm_state")[operands.ssm_state_indices[0], :2]
+    seen = np.matmul(state.astype(np.float64), q[..., None])
+    state -= (seen * q[:, None] / np.square(q).sum(-1)[:, None, None]).astype(np.float32)
+    return operands
+
+
+def test_q_that_sees_nothing_is_drawn_again_in_a_small_case() -> None:
+    operands = orthogonal_to_q(3)
+    columns = generate._ill_conditioned(operands)
+    assert columns.sum() == 128
+    assert columns[0, :128].all()
+    fresh = generate.rows(Seed(b"o").rng("p"), operands, operands.ssm_state_indices)
+    assert not generate._ill_conditioned(fresh).any()
+    pad = operands.replace(ssm_state_indices=np.array([-1, 0, 1], np.int32))
+    assert not generate._ill_conditioned(pad)[0].any()
