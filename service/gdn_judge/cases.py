@@ -194,7 +194,7 @@ def _special(scope: Scope) -> Iterator[Planned]:
         state="small",
         spare_slots=2,
     )
-    if not scope.on_cpu:
+    if not scope.on_cpu and scope.heads in (None, Heads(4, 8)):
         yield Planned(
             id="slots-far",
             kind="step",
