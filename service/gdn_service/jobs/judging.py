@@ -187,6 +187,8 @@ class SuiteJudge:
             # The judge ends by itself, with a document, before the outer deadline.
             deadline_s=max(settings.suite_timeout_s - 2 * settings.stop_grace_s, 1.0),
             timeout_s=settings.suite_timeout_s,
+            device_nodes=device.facts.nodes,
+            cpus=device.facts.cpus,
         )
 
     def _control(self, run: Run, held: HeldDevice) -> RunControl:

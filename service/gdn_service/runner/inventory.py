@@ -12,6 +12,7 @@ from pathlib import Path
 from gdn_judge.document import DeviceKind
 from gdn_service.clock import now
 from gdn_service.errors import DeviceBusy, DeviceError, DeviceUnavailable
+from gdn_service.runner.kfd import KfdProbe
 from gdn_service.runner.locks import device_lock
 from gdn_service.runner.nvml import NvmlProbe
 from gdn_service.runner.probe import CpuProbe, DeviceFacts, IdleReport, Probe
@@ -198,4 +199,6 @@ def build_probes(settings: Settings) -> list[Probe]:
     probes: list[Probe] = [CpuProbe(kinds, settings.cpu_slots)] if kinds else []
     if "auto" in wanted or DeviceKind.SM90 in wanted:
         probes.append(NvmlProbe(settings))
+    if "auto" in wanted or DeviceKind.GFX950 in wanted:
+        probes.append(KfdProbe(settings))
     return probes

@@ -1,6 +1,6 @@
 """The short-lived process behind `nvml.py`: one JSON request on stdin, one answer on stdout.
 
-    {"do": "list"}  ->  {"devices": [{index, uuid, name, total, capability}]}
+    {"do": "list"}  ->  {"devices": [{index, uuid, name, total, capability, cpus}]}
     {"do": "watch", "uuid", "samples", "interval_s"}
         ->  {"samples": [{used, total, processes: [{pid, command, used}]}]}
     anything wrong  ->  {"error": "..."}
@@ -41,9 +41,19 @@ def _list(nvml: Any) -> list[dict[str, Any]]:
                 "name": _text(nvml.nvmlDeviceGetName(handle)),
                 "total": nvml.nvmlDeviceGetMemoryInfo(handle).total,
                 "capability": list(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
+                "cpus": _near_cpus(_text(nvml.nvmlDeviceGetPciInfo(handle).busId)),
             }
         )
     return rows
+
+
+def _near_cpus(bus_id: str) -> str:
+    """The kernel's list of the cores near a PCI device; "" where it does not say."""
+    try:
+        with open(f"/sys/bus/pci/devices/{bus_id.lower()[-12:]}/local_cpulist") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def _watch(nvml: Any, request: dict[str, Any]) -> list[dict[str, Any]]:

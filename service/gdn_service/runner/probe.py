@@ -11,7 +11,11 @@ from gdn_judge.document import DeviceKind
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceFacts:
-    """One device of this host. `uuid` and `total_bytes` (device memory) are None on a CPU."""
+    """One device of this host. `uuid` and `total_bytes` (device memory) are None on a CPU.
+
+    `nodes`: its device files with their group ids (AMD); `cpus`: the kernel's list of
+    the cores near it, "" where that is not known.
+    """
 
     kind: DeviceKind
     index: int
@@ -19,6 +23,8 @@ class DeviceFacts:
     measures: tuple[str, ...]  # kinds of measurement that it can make
     uuid: str | None = None
     total_bytes: int | None = None
+    nodes: tuple[tuple[str, int], ...] = ()
+    cpus: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import IO
 
+from gdn_judge.document import DeviceKind
 from gdn_service.errors import RunnerError
 from gdn_service.runner import supervisor
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, judge_arguments
@@ -101,7 +102,9 @@ def _environment(request: JudgeRequest) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     if request.device_uuid is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = request.device_uuid
+        amd = request.device_kind is DeviceKind.GFX950
+        name = "ROCR_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
+        environment[name] = request.device_uuid
     return environment
 
 

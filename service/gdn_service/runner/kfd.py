@@ -1,0 +1,81 @@
+"""AMD devices by the kernel's files, read in a short-lived process on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gdn_judge.document import DeviceKind
+from gdn_service.errors import DeviceUnavailable
+from gdn_service.runner import kfd_query
+from gdn_service.runner.helper import ask
+from gdn_service.runner.idle import IdleRule, Sample, Use, decide
+from gdn_service.runner.probe import DeviceFacts, IdleReport
+from gdn_service.settings import Settings
+
+_KINDS = {"gfx950": DeviceKind.GFX950}
+
+
+class KfdProbe:
+    """`root` is where /sys, /proc and /dev are."""
+
+    def __init__(self, settings: Settings, root: Path = Path("/")) -> None:
+        self._settings = settings
+        self._root = str(root)
+
+    def devices(self) -> Sequence[DeviceFacts]:
+        return [_facts(row) for row in self.rows() if row["gfx"] in _KINDS]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every AMD GPU as the kernel shows it, of whatever kind."""
+        found: list[dict[str, Any]] = self._ask({"do": "list"})["devices"]
+        return found
+
+    def idle(self, device: DeviceFacts, baseline: int | None) -> IdleReport:
+        settings = self._settings
+        row = next((row for row in self.rows() if row["index"] == device.index), None)
+        if row is None or (device.uuid is not None and row["uuid"] != device.uuid):
+            raise DeviceUnavailable(f"the kernel shows no GPU {device.index} ({device.uuid})")
+        answer = self._ask(
+            {
+                "do": "watch",
+                "gpu_id": row["gpu_id"],
+                "samples": settings.idle_samples,
+                "interval_s": settings.idle_interval_s,
+            }
+        )
+        samples = [_sample(item) for item in answer["samples"]]
+        return decide(samples, IdleRule.of(settings, settings.expected_partition), baseline)
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        return ask(kfd_query.__file__, {**request, "root": self._root}, "KFD")
+
+
+def _facts(row: dict[str, Any]) -> DeviceFacts:
+    render_group, kfd_group = row["groups"]
+    nodes = (("/dev/kfd", kfd_group), (row["render"], render_group))
+    return DeviceFacts(
+        kind=_KINDS[row["gfx"]],
+        index=row["index"],
+        name=row["name"],
+        uuid=row["uuid"],
+        total_bytes=row["total"],
+        measures=("gpu_time", "host_time"),
+        nodes=tuple((node, group) for node, group in nodes if node and group is not None),
+        cpus=row["cpus"],
+    )
+
+
+def _sample(row: dict[str, Any]) -> Sample:
+    uses = tuple(
+        Use(
+            pid=process["pid"],
+            command=process["command"],
+            used=process["used"],
+            queues=process["queues"],
+            alive=process["alive"],
+        )
+        for process in row["processes"]
+    )
+    return Sample(used=row["used"], total=row["total"], uses=uses, partition=row["partition"])
