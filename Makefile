@@ -26,7 +26,10 @@ lint: setup ## ruff, mypy --strict, import-linter
 test: lint ## lint and run every test
 	$(BIN)/python -m pytest
 
+test-docker: setup ## the container tests alone, with a real engine (started here where none runs)
+	$(BIN)/python -m pytest tests/unit/service/test_container.py tests/integration/docker
+
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help setup demo lint test clean
+.PHONY: help setup demo lint test test-docker clean

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdn_judge import candidate, processes
+from gdn_judge import candidate, host, processes, settings
 from gdn_judge.cases import Scope
 from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
@@ -121,7 +121,7 @@ def environment() -> dict[str, Scalar]:
             facts[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             facts[name] = None
-    return facts
+    return facts | {"image": settings.image_digest()} | host.facts()
 
 
 def _checkout(path: Path) -> Path:

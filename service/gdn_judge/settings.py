@@ -37,3 +37,14 @@ def candidate_environment(work: str, interpret: bool) -> Mapping[str, str]:
         "OMP_NUM_THREADS": str(os.cpu_count() or 1),
     }
     return environment | ({"TRITON_INTERPRET": "1"} if interpret else {})
+
+
+def shown_amd_device() -> str | None:
+    """The unique id (16 hex digits) of the one AMD device that is shown to this process."""
+    name = os.environ.get("ROCR_VISIBLE_DEVICES", "")
+    return name.removeprefix("GPU-") if name.startswith("GPU-") and "," not in name else None
+
+
+def image_digest() -> str | None:
+    """Of the image that this judge came in, where its container says so."""
+    return os.environ.get("GDN_IMAGE_DIGEST")

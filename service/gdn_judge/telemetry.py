@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from gdn_judge import host, settings
 from gdn_judge.document import DeviceKind, Scalar
 
 _PERIOD_S = 0.02
@@ -110,7 +111,18 @@ class HwmonProbe:
         return found
 
     def facts(self) -> dict[str, Scalar]:
-        return {}
+        """What stays the same between runs; None where the driver does not say."""
+        card = self.root.parent.parent
+        cap = host.text(self.root / "power1_cap")
+        return {
+            "device.uuid": host.text(card / "unique_id"),
+            "device.driver": host.text(Path("/sys/module/amdgpu/version")),
+            "device.vbios": host.text(card / "vbios_version"),
+            "device.compute_partition": host.text(card / "current_compute_partition"),
+            "device.memory_partition": host.text(card / "current_memory_partition"),
+            "device.performance_level": host.text(card / "power_dpm_force_performance_level"),
+            "device.power_limit_mw": int(cap) // 1000 if cap and cap.isdigit() else None,
+        }
 
 
 def probe(kind: DeviceKind, index: int, sysfs: Path = Path("/sys/class/drm")) -> Probe:
@@ -119,10 +131,18 @@ def probe(kind: DeviceKind, index: int, sysfs: Path = Path("/sys/class/drm")) ->
         with contextlib.suppress(OSError):
             return NvmlProbe(index)
     if kind is DeviceKind.GFX950:
-        roots = sorted(sysfs.glob("card*/device/hwmon/hwmon*"))
+        roots = sorted(sysfs.glob("card*/device/hwmon/hwmon*"), key=_card_number)
+        shown = settings.shown_amd_device()
+        if shown is not None:  # then the index counts what is shown, not what is there
+            roots = [r for r in roots if host.text(r.parent.parent / "unique_id") == shown]
         if index < len(roots):
             return HwmonProbe(roots[index])
     return NoProbe()
+
+
+def _card_number(root: Path) -> int:
+    digits = root.parents[2].name.removeprefix("card")
+    return int(digits) if digits.isdigit() else -1
 
 
 class Window:
