@@ -8,6 +8,7 @@ run their workgroups in another order each time.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
@@ -240,8 +241,7 @@ class EmulatedExecutor:
             raise CandidateTimedOut(str(error)) from error
         self.reports.append(report)
         self.programs_run.append(program)
-        used = gfx950.resources(program, code.warps, code.shared)
-        return KernelRun(name=code.name, digest=program.digest, arch="gfx950", resources=used)
+        return _kernel_run(code, program)
 
     def _result(
         self,
@@ -264,6 +264,12 @@ class EmulatedExecutor:
             kernels=kernels,
             counters=_counters(self.reports),
         )
+
+
+@functools.lru_cache(maxsize=256)
+def _kernel_run(code: Code, program: Program) -> KernelRun:
+    used = gfx950.resources(program, code.warps, code.shared)
+    return KernelRun(name=code.name, digest=program.digest, arch="gfx950", resources=used)
 
 
 def _parse(code: Code) -> Program:

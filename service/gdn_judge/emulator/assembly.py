@@ -85,7 +85,7 @@ class Instruction:
     source: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """A kernel: its instructions, where labels point, and its metadata.
 

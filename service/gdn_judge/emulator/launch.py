@@ -20,7 +20,7 @@ from gdn_judge.emulator.metadata import USER_SGPR_WIDTH
 from gdn_judge.emulator.races import Contest, HappensBefore, Order
 
 LDS_BYTES = 160 * 1024  # of a compute unit: CDNA4 ISA document, "LDS"
-WAVES_AT_ONCE = 256
+WAVES_AT_ONCE = 512
 INTERLEAVED = 2
 BUDGET = 200_000_000
 

@@ -53,6 +53,7 @@ class Lds:
         self.done = np.zeros(waves, np.int32)
         self.released = np.zeros(waves, np.int32)
         self.released_direct = np.zeros(waves, np.int32)
+        self.direct = False  # whether a load straight to LDS was ever issued
 
     def store_later(
         self,
@@ -64,6 +65,7 @@ class Lds:
         words: list[Array],
     ) -> None:
         """A load from memory straight to LDS: the data is there once vmcnt covers it."""
+        self.direct = True
         rows, flat = self._flat(front, ins, address, lanes, size)
         known = np.ones(len(flat), np.bool_)
         values = [spread(w, lanes.shape)[lanes] for w in words]
@@ -159,7 +161,8 @@ class Lds:
             what = f"LDS offset {flat[at] % self.stride} is read but was never written"
             raise Uninitialised(what, front.machine.site(front, ins, int(rows[at])))
         self._raise_race(front, ins, rows, flat, self._unordered_write(cells, me), cells, "written")
-        self._check_direct(front, ins, rows, cells, me)
+        if self.direct:
+            self._check_direct(front, ins, rows, cells, me)
         event = self.issued[me] + 1
         self.read_event[cells, (me % self.waves_per_group)[:, None]] = event[:, None]
 
