@@ -75,6 +75,7 @@ class Settings(BaseSettings):
     idle_samples: int = Field(3, ge=1)
     idle_interval_s: float = Field(0.3, ge=0)
     idle_vram_fraction: float = Field(0.03, gt=0, lt=1)
+    idle_watch_s: float = Field(5, gt=0)  # how often the device is looked at during a run
     expected_partition: str = "SPX"  # of AMD devices; another mode is not idle
     idle_vram_margin_bytes: int = Field(256 << 20, ge=0)
 

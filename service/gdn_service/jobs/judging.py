@@ -22,6 +22,7 @@ from gdn_service.runner.account import candidate_account
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, Runner
 from gdn_service.runner.checkouts import Checkouts
 from gdn_service.runner.inventory import HeldDevice, Inventory, LocalDevice
+from gdn_service.runner.watch import Watch
 from gdn_service.settings import Settings
 from gdn_service.store import log
 from gdn_service.store.models import Run
@@ -103,9 +104,10 @@ class SuiteJudge:
         self.store.say(job.id, f"{run.suite} on {device.id} ({device.facts.name})", run=run.id)
         request = self._request(asked, held.device, tree, work_dir)
         try:
-            outcome = self.runner.run(request, self._control(run, held))
+            with self._watch(held.device) as watch:
+                outcome = self.runner.run(request, self._control(run, held, watch))
             judged = self._classify(outcome, asked)
-            return self._still_idle(held.device, run, judged)
+            return self._still_idle(held.device, run, judged, watch.visitor)
         except RunnerError as error:
             return failed(FailureClass.SERVICE, str(error))
         finally:
@@ -132,10 +134,16 @@ class SuiteJudge:
             tx.results.receive(asked.run.id, outcome.document)
         return Judged(result=Result.DOCUMENT, verdict=document.verdict)
 
-    def _still_idle(self, device: LocalDevice, run: Run, judged: Judged) -> Judged:
-        """The second idle assertion, still under the lock."""
+    def _watch(self, device: LocalDevice) -> Watch:
+        return Watch(lambda: device.probe.uses(device.facts), self.settings.idle_watch_s)
+
+    def _still_idle(self, device: LocalDevice, run: Run, judged: Judged, visitor: str) -> Judged:
+        """The second idle assertion, still under the lock; `visitor` was seen during the run."""
         if judged.result is Result.HOST:
             return judged
+        if visitor:
+            reason = f"someone else used the device during the run: {visitor}"
+            return self._spoiled(run, reason, Verdict.INCONCLUSIVE)
         report = self.inventory.idle(device)
         if report.idle:
             if judged.result is Result.DOCUMENT:
@@ -191,7 +199,7 @@ class SuiteJudge:
             cpus=device.facts.cpus,
         )
 
-    def _control(self, run: Run, held: HeldDevice) -> RunControl:
+    def _control(self, run: Run, held: HeldDevice, watch: Watch) -> RunControl:
         def events(batch: list[dict[str, Any]]) -> None:
             self.store.append(run.job_id, [_judge_event(event, run) for event in clean(batch)])
 
@@ -201,6 +209,7 @@ class SuiteJudge:
             cancelled=lambda: self._cancelled(run.job_id),
             stopping=self.stopping.is_set,
             lock_fds=(held.lock_fd,),
+            started=watch.begin,
         )
 
     def _pause(self, job_id: str, seconds: float) -> None:

@@ -5,27 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from gdn_service.runner.probe import IdleReport, Offender, bytes_text
+from gdn_service.runner.probe import IdleReport, Offender, Use, bytes_text
 from gdn_service.settings import Settings
 
 _NAMED = 8  # offenders in the message; more are counted
-
-
-@dataclass(frozen=True, kw_only=True)
-class Use:
-    """A process on a device. `used` in bytes, None where the driver does not say; `alive`
-    is False for one that the driver still lists though it has ended."""
-
-    pid: int
-    command: str
-    used: int | None
-    queues: int = 0
-    alive: bool = True
-
-    @property
-    def counts(self) -> bool:
-        """A monitor that only holds the device open does not."""
-        return self.alive and (self.used != 0 or self.queues > 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +71,7 @@ def _why(
         return f"its partition mode is {wrong}, expected {rule.partition}", False
     if uses:
         more = f" and {len(uses) - _NAMED} more" if len(uses) > _NAMED else ""
-        return "in use by " + "; ".join(map(_describe, uses[:_NAMED])) + more, False
+        return "in use by " + "; ".join(map(describe, uses[:_NAMED])) + more, False
     if any(sample.used is None or sample.total is None for sample in samples):
         return "its memory use is not available", False
     if in_use:  # memory of the run itself is there, and cannot be told from a stranger's
@@ -105,7 +88,8 @@ def _limit(total: int, rule: IdleRule, baseline: int | None) -> int:
     return max(int(total * rule.fraction), recorded)
 
 
-def _describe(use: Use) -> str:
+def describe(use: Use) -> str:
+    """ "pid 7 (python, 1.0 GiB, 2 queues)"."""
     memory = "unknown memory" if use.used is None else bytes_text(use.used)
     queues = f", {use.queues} queues" if use.queues else ""
     return f"pid {use.pid} ({use.command}, {memory}{queues})"

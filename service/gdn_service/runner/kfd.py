@@ -10,8 +10,8 @@ from gdn_judge.document import DeviceKind
 from gdn_service.errors import DeviceUnavailable
 from gdn_service.runner import kfd_query
 from gdn_service.runner.helper import ask
-from gdn_service.runner.idle import IdleRule, Sample, Use, decide
-from gdn_service.runner.probe import DeviceFacts, IdleReport
+from gdn_service.runner.idle import IdleRule, Sample, decide
+from gdn_service.runner.probe import DeviceFacts, IdleReport, Use
 from gdn_service.settings import Settings
 
 _KINDS = {"gfx950": DeviceKind.GFX950}
@@ -34,19 +34,22 @@ class KfdProbe:
 
     def idle(self, device: DeviceFacts, baseline: int | None) -> IdleReport:
         settings = self._settings
+        rows = self._watch(device, settings.idle_samples, settings.idle_interval_s)
+        rule = IdleRule.of(settings, settings.expected_partition)
+        return decide([_sample(row) for row in rows], rule, baseline)
+
+    def uses(self, device: DeviceFacts) -> Sequence[Use]:
+        (row,) = self._watch(device, 1, 0)
+        return _sample(row).uses
+
+    def _watch(self, device: DeviceFacts, samples: int, interval_s: float) -> list[dict[str, Any]]:
         row = next((row for row in self.rows() if row["index"] == device.index), None)
         if row is None or (device.uuid is not None and row["uuid"] != device.uuid):
             raise DeviceUnavailable(f"the kernel shows no GPU {device.index} ({device.uuid})")
-        answer = self._ask(
-            {
-                "do": "watch",
-                "gpu_id": row["gpu_id"],
-                "samples": settings.idle_samples,
-                "interval_s": settings.idle_interval_s,
-            }
-        )
-        samples = [_sample(item) for item in answer["samples"]]
-        return decide(samples, IdleRule.of(settings, settings.expected_partition), baseline)
+        request = {"do": "watch", "gpu_id": row["gpu_id"]}
+        answer = self._ask({**request, "samples": samples, "interval_s": interval_s})
+        found: list[dict[str, Any]] = answer["samples"]
+        return found
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         return ask(kfd_query.__file__, {**request, "root": self._root}, "KFD")

@@ -8,8 +8,8 @@ from typing import Any
 from gdn_judge.document import DeviceKind
 from gdn_service.runner import nvml_query
 from gdn_service.runner.helper import ask
-from gdn_service.runner.idle import IdleRule, Sample, Use, decide
-from gdn_service.runner.probe import DeviceFacts, IdleReport
+from gdn_service.runner.idle import IdleRule, Sample, decide
+from gdn_service.runner.probe import DeviceFacts, IdleReport, Use
 from gdn_service.settings import Settings
 
 _KINDS = {(9, 0): DeviceKind.SM90}  # compute capability -> device kind
@@ -36,15 +36,18 @@ class NvmlProbe:
 
     def idle(self, device: DeviceFacts, baseline: int | None) -> IdleReport:
         settings = self._settings
-        answer = query(
-            {
-                "do": "watch",
-                "uuid": device.uuid,
-                "samples": settings.idle_samples,
-                "interval_s": settings.idle_interval_s,
-            }
-        )
-        return judge_samples(answer["samples"], settings, baseline)
+        rows = self._watch(device, settings.idle_samples, settings.idle_interval_s)
+        return judge_samples(rows, settings, baseline)
+
+    def uses(self, device: DeviceFacts) -> Sequence[Use]:
+        (row,) = self._watch(device, 1, 0)
+        return _sample(row).uses
+
+    def _watch(self, device: DeviceFacts, samples: int, interval_s: float) -> list[dict[str, Any]]:
+        request = {"do": "watch", "uuid": device.uuid}
+        answer = query({**request, "samples": samples, "interval_s": interval_s})
+        rows: list[dict[str, Any]] = answer["samples"]
+        return rows
 
 
 def judge_samples(

@@ -28,6 +28,23 @@ class DeviceFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Use:
+    """A process on a device. `used` in bytes, None where the driver does not say; `alive`
+    is False for one that the driver still lists though it has ended."""
+
+    pid: int
+    command: str
+    used: int | None
+    queues: int = 0
+    alive: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """A monitor that only holds the device open does not."""
+        return self.alive and (self.used != 0 or self.queues > 0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Offender:
     """A process on the device. `used_bytes` is None where the driver does not say."""
 
@@ -64,6 +81,10 @@ class Probe(Protocol):
         """`baseline`: bytes in use that the operator recorded for the idle device."""
         ...
 
+    def uses(self, device: DeviceFacts) -> Sequence[Use]:
+        """Who is on the device at this moment. Raises DeviceUnavailable."""
+        ...
+
 
 class CpuProbe:
     """The CPU devices: always there, idle whenever their lock is free."""
@@ -81,6 +102,9 @@ class CpuProbe:
 
     def idle(self, device: DeviceFacts, baseline: int | None) -> IdleReport:
         return IdleReport()
+
+    def uses(self, device: DeviceFacts) -> Sequence[Use]:
+        return ()
 
 
 _CPU_NAMES = {
