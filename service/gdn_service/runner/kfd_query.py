@@ -154,7 +154,7 @@ def _queues(folder: Path, gpu_id: int) -> int:
 
 
 def _command(process: Path) -> str:
-    words = (_text(process / "cmdline") or "").replace("\0", " ").strip()
+    words = " ".join((_text(process / "cmdline") or "").replace("\0", " ").split())
     return words[:120] or _text(process / "comm") or "unknown command"
 
 

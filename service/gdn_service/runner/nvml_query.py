@@ -86,7 +86,7 @@ def _command(pid: int) -> str:
     """What the host shows for the pid; one from another pid namespace may be invisible."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            words = " ".join(file.read().replace(b"\0", b" ").decode("utf-8", "replace").split())
     except OSError:
         words = ""
     return words[:120] or "unknown command"
