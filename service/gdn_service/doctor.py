@@ -10,13 +10,14 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from gdn_service.errors import DeviceUnavailable
+from gdn_service.errors import DeviceUnavailable, EngineError
+from gdn_service.runner.engine import Engine
+from gdn_service.runner.kfd import KfdProbe
 from gdn_service.runner.nvml import query
 from gdn_service.settings import Settings, base_environment
 
@@ -116,6 +117,8 @@ def _database(settings: Settings) -> Iterator[Finding]:
 
 
 def _judge(settings: Settings) -> Iterator[Finding]:
+    if settings.runner == "docker":
+        return  # it is in the image
     for package in ("numpy", "scipy", "torch", "triton"):
         if importlib.util.find_spec(package) is None:
             yield _missing(
@@ -156,26 +159,58 @@ def _nvidia(_settings: Settings) -> Iterator[Finding]:
             yield _note("NVIDIA", f"{detail}, which no device kind covers")
 
 
-def _amd(_settings: Settings) -> Iterator[Finding]:
-    if not Path("/dev/kfd").exists():
-        yield _note("AMD", "no /dev/kfd", "on a ROCm host: install amdgpu-dkms, then reboot")
-    elif not os.access("/dev/kfd", os.R_OK | os.W_OK):
+def _amd(settings: Settings) -> Iterator[Finding]:
+    try:
+        rows = KfdProbe(settings).rows()
+    except DeviceUnavailable as error:
+        yield _note(
+            "AMD", f"no device: {error}", "on a ROCm host: install amdgpu-dkms, then reboot"
+        )
+        return
+    for row in rows:
+        detail = f"{row['index']}: {row['name']}, {row['gfx']}"
+        if row["gfx"] == "gfx950":
+            yield _ok("AMD", f"{detail}, served as gfx950")
+        else:
+            yield _note("AMD", f"{detail}, which no device kind covers")
+    if rows and settings.runner == "process" and not os.access("/dev/kfd", os.R_OK | os.W_OK):
         yield _missing(
             "AMD", "/dev/kfd is not accessible", "add the account to the groups render and video"
         )
-    else:
-        yield _ok("AMD", "/dev/kfd is accessible")
 
 
-def _docker(_settings: Settings) -> Iterator[Finding]:
-    if Path("/var/run/docker.sock").exists():
-        yield _ok("docker", "an engine's socket is there")
-    else:
+def _docker(settings: Settings) -> Iterator[Finding]:
+    try:
+        engine = Engine(settings.docker_host)
+    except EngineError as error:
+        if settings.runner == "docker":
+            yield _missing("docker", str(error), "start it, or set GDN_DOCKER_HOST")
+        else:
+            yield _note(
+                "docker",
+                "no engine; jobs run as plain processes, which does not isolate them",
+                "apt-get install docker.io, or install Docker CE; then docker/README.md",
+            )
+        return
+    try:
+        yield from _engine(engine, settings)
+    finally:
+        engine.close()
+
+
+def _engine(engine: Engine, settings: Settings) -> Iterator[Finding]:
+    version = engine.version()
+    if settings.runner != "docker":
         yield _note(
             "docker",
-            "no engine; jobs run as plain processes, which does not isolate them",
-            "apt-get install docker.io, or install Docker CE",
+            f"engine {version}, unused: jobs run as plain processes, which does not isolate them",
+            "set GDN_RUNNER=docker and GDN_JUDGE_IMAGE; see docker/README.md",
         )
+        return
+    try:
+        yield _ok("docker", f"engine {version}, judges in {engine.image_id(settings.judge_image)}")
+    except EngineError as error:
+        yield _missing("docker", str(error), "docker/README.md tells how to build it")
 
 
 def _account(_settings: Settings) -> Iterator[Finding]:
