@@ -69,6 +69,8 @@ class NvmlProbe:
         return {
             "device.driver": self._text(self._nvml.nvmlSystemGetDriverVersion, whole_system=True),
             "device.uuid": self._text(self._nvml.nvmlDeviceGetUUID),
+            "device.vbios": self._text(self._nvml.nvmlDeviceGetVbiosVersion),
+            "device.persistence": self._read(self._nvml.nvmlDeviceGetPersistenceMode),
             "device.power_limit_mw": self._read(self._nvml.nvmlDeviceGetPowerManagementLimit),
         }
 

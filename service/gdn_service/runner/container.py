@@ -105,6 +105,8 @@ def _environment(request: JudgeRequest, image_id: str) -> list[str]:
     }
     if request.device_kind is DeviceKind.SM90:
         values["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
+    else:  # CUDA images say "all", which an engine that defaults to NVIDIA's runtime obeys
+        values["NVIDIA_VISIBLE_DEVICES"] = "void"
     if request.device_kind is DeviceKind.GFX950 and request.device_uuid is not None:
         values["ROCR_VISIBLE_DEVICES"] = request.device_uuid
     return [f"{name}={value}" for name, value in values.items()]
