@@ -54,24 +54,16 @@ def _moved(pattern: str, step: int) -> Change:
     return change
 
 
+_PATTERN = re.compile(r"(row_\w+:\d+|row_mirror|row_half_mirror|quad_perm:\[[\d,]+\])")
+
+
 def _other_lane(line: str) -> str | None:
-    """A cross-lane step that reads its neighbour's neighbour."""
+    """A cross-lane step that reads its own lane instead of the other."""
     if "_dpp" not in line:
         return _swapped(line)
-    for pattern, wrong in (
-        (r"row_ror:(\d+)", lambda m: f"row_ror:{int(m[1]) % 15 + 1}"),
-        (r"row_shr:(\d+)", lambda m: f"row_shr:{int(m[1]) % 15 + 1}"),
-        (r"row_bcast:15", lambda m: "row_bcast:31"),
-        (r"row_bcast:31", lambda m: "row_bcast:15"),
-        (r"row_half_mirror", lambda m: "row_mirror"),
-        (
-            r"quad_perm:\[(\d),(\d),(\d),(\d)\]",
-            lambda m: f"quad_perm:[{m[2]},{m[2]},{m[4]},{m[4]}]",
-        ),
-    ):
-        if re.search(pattern, line):
-            return re.sub(pattern, wrong, line)
-    return None
+    if "quad_perm:[3,2,1,0]" in line:  # undoes the reversal of a half mirror; sums do not need it
+        return None
+    return _PATTERN.sub("quad_perm:[0,1,2,3]", line, count=1)
 
 
 def _swapped(line: str) -> str | None:
@@ -81,8 +73,8 @@ def _swapped(line: str) -> str | None:
 
 
 def _swapped_words(line: str) -> str | None:
-    """The two halves of a packed operand exchanged, as with a wrong register layout."""
-    if match := re.match(r"(v_pk_\w+ v\[\d+:\d+\], v\[\d+:\d+\], v\[\d+:\d+\])$", line):
+    """The two halves of one factor exchanged, as with a wrong register layout."""
+    if match := re.match(r"(v_pk_mul_f32 v\[\d+:\d+\], v\[\d+:\d+\], v\[\d+:\d+\])$", line):
         return f"{match[1]} op_sel:[1,0] op_sel_hi:[0,1]"
     return None
 

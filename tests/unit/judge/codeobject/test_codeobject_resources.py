@@ -141,7 +141,7 @@ SPOILT = {
     "LDS write one word on": ("ds_write_b64 v1, v[2:3]", "ds_write_b64 v1, v[2:3] offset:4"),
     "wrong lane in a reduction": (
         "v_add_f32_dpp v0, v1, v1 row_ror:8 row_mask:0xf bank_mask:0xf",
-        "v_add_f32_dpp v0, v1, v1 row_ror:9 row_mask:0xf bank_mask:0xf",
+        "v_add_f32_dpp v0, v1, v1 quad_perm:[0,1,2,3] row_mask:0xf bank_mask:0xf",
     ),
     "layout swapped": (
         "v_pk_mul_f32 v[0:1], v[2:3], v[4:5]",
