@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_service import TOKEN, FakeService
-from user_repository import IDENTITY, commit_file, git
 
 from gdn_client import cli
+from support.fake_service import TOKEN, FakeService
+from support.user_repository import IDENTITY, commit_file, git
 
 
 @pytest.fixture

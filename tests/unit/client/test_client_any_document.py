@@ -7,8 +7,6 @@ import unicodedata
 import xml.etree.ElementTree as ET
 from typing import Any
 
-import sample_documents as sample
-from fake_service import job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -18,6 +16,8 @@ from gdn_client.models import read_job
 from gdn_client.report import junit, markdown
 from gdn_client.report.build import job_report
 from gdn_client.report.terminal import print_report
+from support import sample_documents as sample
+from support.fake_service import job
 
 TEXT = st.text(st.characters(), max_size=12)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT

@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from user_repository import commit_file, git
 
 from gdn_client.bundle import nearest_known_ancestor, write_bundle
 from gdn_client.errors import CommitUnavailable, NotARepository
 from gdn_client.repository import Repository
 from gdn_client.snapshot import worktree_snapshot
+from support.user_repository import commit_file, git
 
 
 def fingerprint(root: Path) -> dict[str, tuple[str, int]]:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_service import TOKEN, Event, FakeService, job, problem
+
+from support.fake_service import TOKEN, Event, FakeService, job, problem
 
 Client = Callable[..., int]
 

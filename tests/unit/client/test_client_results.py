@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sample_documents as sample
-from fake_service import FakeService, job
-from user_repository import git
 
 from gdn_judge.document import Document
+from support import sample_documents as sample
+from support.fake_service import FakeService, job
+from support.user_repository import git
 
 Client = Callable[..., int]
 

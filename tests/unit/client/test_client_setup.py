@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_service import TOKEN, FakeService
 
 from gdn_client import credentials, settings
 from gdn_client.errors import NotAuthorised, SettingError
+from support.fake_service import TOKEN, FakeService
 
 Client = Callable[..., int]
 

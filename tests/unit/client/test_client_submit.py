@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_service import Event, FakeService, job, problem
-from user_repository import commit_file, git
+
+from support.fake_service import Event, FakeService, job, problem
+from support.user_repository import commit_file, git
 
 Client = Callable[..., int]
 

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import sample_documents as sample
-from fake_service import job
 from rich.console import Console
 
 from gdn_client.document import read_document
@@ -20,6 +18,8 @@ from gdn_client.report.build import job_report, section
 from gdn_client.report.table import Report
 from gdn_client.report.terminal import print_report, print_section
 from gdn_judge.document import Document
+from support import sample_documents as sample
+from support.fake_service import job
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "client"
 

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import sample_documents as sample
-from fake_service import TOKEN, Event, FakeService, job
+
+from support import sample_documents as sample
+from support.fake_service import TOKEN, Event, FakeService, job
 
 SGR = re.compile(r"\x1b\[([0-9;]*)m")
 COLOURS = re.compile(r"(?:^|;)(?:3[0-7]|9[0-7]|38|48)(?:;|$)")
