@@ -33,7 +33,13 @@ def check_form(token: str) -> str:
 
 def token_for(settings: Settings) -> str | None:
     """GDN_TOKEN, else the token stored for this server, else None."""
-    return settings.token_from_environment() or _read(path_of(settings)).get(settings.server)
+    given = settings.token_from_environment()
+    if given is None:
+        return _read(path_of(settings)).get(settings.server)
+    try:
+        return check_form(given)
+    except UsageError as error:
+        raise NotAuthorised(f"GDN_TOKEN: {error.message}", remedy=error.remedy) from error
 
 
 def require_token(settings: Settings) -> str:

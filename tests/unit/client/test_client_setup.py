@@ -101,6 +101,19 @@ def test_a_stored_token_is_for_its_server_only() -> None:
     assert credentials.token_for(settings.load({"server": "http://two"})) is None
 
 
+@pytest.mark.parametrize("end", ["\nabc", "\u00fc", "\x01"])
+def test_a_token_with_odd_characters_is_refused_and_not_shown(end: str) -> None:
+    loaded = settings.load(environment={"GDN_TOKEN": TOKEN + end})
+    with pytest.raises(NotAuthorised, match="GDN_TOKEN: that is not a GDN Lab token") as raised:
+        credentials.require_token(loaded)
+    assert TOKEN not in raised.value.message + (raised.value.remedy or "")
+
+
+def test_a_line_end_behind_the_token_is_left_out() -> None:
+    loaded = settings.load(environment={"GDN_TOKEN": f"{TOKEN}\n"})
+    assert credentials.require_token(loaded) == TOKEN
+
+
 def test_settings_never_show_the_token() -> None:
     assert TOKEN not in repr(settings.load(environment={"GDN_TOKEN": TOKEN}))
 
