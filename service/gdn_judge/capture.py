@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,8 @@ import numpy as np
 from gdn_judge.errors import ProtocolViolation
 from gdn_judge.operands import STORAGE, Array, TensorForm
 
-MAX_STORAGE = 16 << 30
+MAX_STORAGE = 16 << 30  # bytes of all storages of a call together
+MAX_LENGTH = 1 << 40  # of a dimension
 MAX_GROUPS = 1 << 22
 MAX_EVENTS = 256
 
@@ -47,6 +47,8 @@ class View:
         """Raise ProtocolViolation unless the view lies within `size` bytes."""
         if self.dtype not in STORAGE:
             raise ProtocolViolation(f"a tensor of dtype {self.dtype!r} cannot be carried")
+        if not all(0 <= length <= MAX_LENGTH for length in self.shape):
+            raise ProtocolViolation(f"a tensor of shape {str(self.shape)[:100]}")
         item = STORAGE[self.dtype].itemsize
         reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         if self.offset < 0 or min(self.strides, default=0) < 0:
@@ -120,7 +122,7 @@ def read(reply: Mapping[str, Any]) -> Captured:
     """Raises ProtocolViolation for anything that is not a recording."""
     try:
         captured = _read(reply)
-    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ProtocolViolation(f"the recording of a call cannot be read: {error!r}") from error
     _check(captured)
     return captured
@@ -190,6 +192,9 @@ def _check(captured: Captured) -> None:
             raise ProtocolViolation(f"a storage of {storage.size} bytes")
         if storage.loaded and len(storage.contents) != storage.size:
             raise ProtocolViolation("prepared memory of another size than its storage")
+    total = sum(storage.size for storage in captured.storages.values())
+    if total > MAX_STORAGE:
+        raise ProtocolViolation(f"storages of {total} bytes together")
     views = [*captured.operands.values(), *filter(None, captured.results.values())]
     for view in views:
         view.check(_size(captured, view.storage) if view.count else 0)

@@ -152,6 +152,8 @@ class EmulatedExecutor:
         self, captured: Captured, operands: Operands, options: CallOptions, until: float
     ) -> CallResult:
         """Run a captured call on these operands, until time.monotonic() is `until`."""
+        if set(captured.operands) != set(OPERANDS):
+            raise ProtocolViolation(f"the recording has the operands {sorted(captured.operands)}")
         memory = self._scratch(captured, options)
         _load_operands(captured, memory, operands)
         schedule = self._schedule(operands, options)

@@ -30,7 +30,7 @@ def form(item: Any) -> TensorForm:
         return TensorForm.of_none()
     try:
         return TensorForm(dtype=str(item["dtype"]), shape=tuple(int(n) for n in item["shape"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ProtocolViolation(f"a result's form reads {str(item)[:100]}") from error
 
 

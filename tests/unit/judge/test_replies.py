@@ -30,8 +30,9 @@ def test_forms() -> None:
         dtype="bfloat16", shape=(1, 2)
     )
     assert replies.form(None) == TensorForm.of_none()
-    with pytest.raises(ProtocolViolation, match="form reads"):
-        replies.form({"dtype": "bfloat16", "shape": "ab"})
+    for shape in ("ab", [float("inf")], [float("nan")]):
+        with pytest.raises(ProtocolViolation, match="form reads"):
+            replies.form({"dtype": "bfloat16", "shape": shape})
 
 
 @pytest.mark.parametrize(("value", "seconds"), [(0.5, 0.5), (-1, None), ("1", None), (1e9, None)])
