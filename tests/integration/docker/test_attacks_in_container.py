@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gdn_judge.document import DeviceKind, Document, Suite, Verdict
+from gdn_service.runner import container
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl
 from gdn_service.runner.container import LABEL, candidate_uid
 from gdn_service.runner.docker_runner import DockerRunner
@@ -292,6 +293,28 @@ def test_nothing_stays_that_the_worker_could_not_remove(stand: Stand) -> None:
     stand.run("raise ImportError('x')")
     assert sorted(path.name for path in (stand.work / "out").iterdir()) == ["verdict.json"]
     assert oct((stand.work / "out" / "verdict.json").stat().st_mode & 0o777) == "0o644"
+
+
+@pytest.mark.parametrize("without", [None, *container.CAPABILITIES])
+def test_the_judge_needs_each_of_its_capabilities(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, without: str | None
+) -> None:
+    """An op that leaves a private folder and a daemon is judged and cleared, or is not."""
+    kept = tuple(name for name in container.CAPABILITIES if name != without)
+    monkeypatch.setattr(container, "CAPABILITIES", kept)
+    outcome = stand.run(
+        """
+        os.makedirs("private", 0o700)
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(600)
+        def fused(*arguments, **options):
+            raise RuntimeError("called")
+        """
+    )
+    judged = outcome.document is not None and "called" in outcome.document
+    cleared = outcome.document is not None and "could not be ended" not in outcome.document
+    assert (judged and cleared) is (without is None), outcome
 
 
 def commands() -> list[str]:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gdn_service import application
+from gdn_service import application, doctor
 from gdn_service.runner.container import LABEL
 from gdn_service.targets import new_target
 from support.engine import ROOT, TestEngine
-from support.service_bench import STANDIN, Bench, Repo, bench
+from support.service_bench import STANDIN, Bench, Repo, bench, bench_settings
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 OP = "gdn_kernels:fused_gdn_decode_qkvz"
@@ -130,6 +130,19 @@ def test_a_judge_that_cannot_be_started_is_the_hosts_fault(
     job = standin.wait(standin.submit(standin.repo.git("rev-parse", "HEAD"))["id"])
     assert (job["state"], job["failure_class"]) == ("error", "host")
     assert "there is no image gdn-judge:none here" in job["reason"]
+
+
+def test_the_doctor_knows_engine_and_image(tmp_path: Path, engine: TestEngine) -> None:
+    def docker(**overrides: object) -> doctor.Finding:
+        settings = bench_settings(tmp_path, "", **engine.settings() | overrides)
+        (found,) = [item for item in doctor.examine(settings) if item.what == "docker"]
+        return found
+
+    assert (docker().level, f"judges in {engine.image}" in docker().detail) == ("ok", True)
+    missing = docker(judge_image="gdn-judge:none")
+    assert missing.level == "missing"
+    assert "there is no image gdn-judge:none here" in missing.detail
+    assert "GDN_RUNNER=docker" in docker(runner="process").remedy
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the sources are not a git clone")
