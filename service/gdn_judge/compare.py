@@ -168,7 +168,7 @@ def live_out(
     exact = float((_bf16_key(got) == _bf16_key(want)).mean())
     a, b = bf16_to_float(got), bf16_to_float(want)
     pooled = len(live) * truth.before.heads.value
-    checks = [
+    return [
         _class_check("out_nonfinite_wrong", a, b),
         Check(
             name="out_exact",
@@ -177,10 +177,8 @@ def live_out(
             bound=bounds.out_exact,
             relation=">=",
         ),
+        _at_most("out_rel_l2", relative_l2(a, b), bounds.out_rel_l2_of(pooled)),
     ]
-    if pooled >= bounds.out_rel_l2_from:
-        checks.append(_at_most("out_rel_l2", relative_l2(a, b), bounds.out_rel_l2_of(pooled)))
-    return checks
 
 
 def pads(truth: Truth, result: CallResult, live: NDArray[np.intp]) -> Check:

@@ -202,10 +202,13 @@ class Bounds:
     out_exact: float = 0.98
     out_rel_l2: float = 3e-4
     out_rel_l2_from: int = 8  # rows times heads; a single tie makes 7e-4 in one row
+    out_rel_l2_few: float = 1e-2  # with fewer; ties make 6e-4, one element lost of a head 6e-2
     out_rel_l2_full: int = 64  # from here on the bound itself; below it grows by the root
 
     def out_rel_l2_of(self, pooled: int) -> float:
         """The bound on out over `pooled` rows times heads: a few ties weigh more in a few."""
+        if pooled < self.out_rel_l2_from:
+            return self.out_rel_l2_few
         return float(self.out_rel_l2 * max(1.0, self.out_rel_l2_full / pooled) ** 0.5)
 
 

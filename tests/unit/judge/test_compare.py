@@ -11,7 +11,7 @@ import pytest
 
 from gdn_judge import compare, generate, reference, twists
 from gdn_judge.contract import Heads
-from gdn_judge.numerics import quantise
+from gdn_judge.numerics import bf16_to_float, quantise
 from gdn_judge.operands import CallOptions, CallResult, TensorForm
 from support import local_call, plain_op
 
@@ -192,6 +192,21 @@ def test_relative_l2() -> None:
     assert compare.relative_l2(one, np.zeros((2, 3))) == float("inf")
 
 
-@pytest.mark.parametrize(("pooled", "bound"), [(8, 8.49e-4), (16, 6e-4), (64, 3e-4), (4096, 3e-4)])
+@pytest.mark.parametrize(
+    ("pooled", "bound"), [(2, 1e-2), (8, 8.49e-4), (16, 6e-4), (64, 3e-4), (4096, 3e-4)]
+)
 def test_the_bound_on_out_allows_a_tie_in_a_small_case(pooled: int, bound: float) -> None:
     assert compare.BOUNDS.out_rel_l2_of(pooled) == pytest.approx(bound, rel=1e-2)
+
+
+def test_one_wrong_element_of_a_head_shows_in_a_single_row() -> None:
+    """One of 128 is within the bound on exact elements, and too few heads are pooled."""
+    before = generate.operands(SEED.rng("one element"), Heads(1, 2), 1, slots=2)
+    truth = truth_of(before)
+    result = local_call.call(plain_op.fused_gdn_decode_qkvz, before, CallOptions(fp8=False))
+    truth = dataclasses.replace(truth, options=CallOptions(fp8=False))
+    assert failed(truth, result) == set()
+    out = result.results["out"]
+    assert out is not None
+    out[:, 0, np.abs(bf16_to_float(out[0, 0])).argmax()] = 0
+    assert failed(truth, result) == {"out_rel_l2"}
