@@ -68,7 +68,7 @@ class TextEvents(Events):
 def summary(case: Case) -> str:
     """What a case showed, in one line."""
     if case.outcome is not Outcome.PASSED:
-        return f"{case.outcome.value}: {case.reason}"
+        return case.reason
     parts = [_timing(case)] if case.measurements else []
     values = {check.name: check.value for check in case.checks}
     parts += [f"{name} {_number(values[name])}" for name in _WORST if name in values]

@@ -107,5 +107,5 @@ def _counted(name: str, moved: int, counters: Mapping[str, int]) -> Measurement:
         unit="bytes",
         contract_bytes=moved,
         measured_bytes=read + written,
-        label=f"counted by the emulator: {read} bytes read, {written} written; no time",
+        label="bytes counted by the emulator; no time",
     )

@@ -117,7 +117,7 @@ def _verdict(
         return Verdict.INCONCLUSIVE, f"{why} after {count} of {len(reached)} cases", None
     if not reached:
         return Verdict.INCONCLUSIVE, "no case was planned", None
-    return Verdict.PASSED, f"all {count} cases passed", None
+    return Verdict.PASSED, f"all {count} cases passed" if count > 1 else "the case passed", None
 
 
 def _not_run(planned: Planned) -> Case:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gdn_client.commands import options
 from gdn_client.commands.options import ends_with
 from gdn_client.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from gdn_client.screen import Screen
 
 config = typer.Typer(help="Read and write settings.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -41,7 +44,22 @@ def login(
         name, scope = api.whoami()
     credentials.store(current, token)
     screen.say(f"logged in to {current.server} as {name} with scope {scope}")
+    _use_from_now_on(current.server, screen)
     return ExitCode.PASSED
+
+
+def _use_from_now_on(server: str, screen: Screen) -> None:
+    """Keep `server` as the setting where none is set; say so where another one is."""
+    from gdn_client import settings
+
+    usual = settings.load()
+    if usual.values["server"].origin == "default":
+        settings.write_user_setting(usual, "server", server)
+    elif usual.server != server:
+        screen.warn(
+            f"other commands go to {usual.server} (from {usual.values['server'].origin}); "
+            f"`gdn-client config set server {server}`, or --server, sends them here"
+        )
 
 
 def _asked(server: str) -> str:

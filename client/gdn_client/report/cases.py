@@ -117,15 +117,16 @@ def problems(document: Document) -> list[Problem]:
     """The cases that did not pass, wrong ones before those not reached."""
     bad = [case for case in document.cases if not case.passed]
     bad.sort(key=lambda case: case.outcome == "not_run")
-    return [
-        Problem(
-            one_line(case.id, 80),
-            case.outcome,
-            [_said(check) for check in case.checks if not check.passed],
-            one_line(case.reason, 300),
-        )
-        for case in bad
-    ]
+    return [_problem(case) for case in bad]
+
+
+def _problem(case: Case) -> Problem:
+    """The judge's reason stands unless it only repeats the first failed check."""
+    failed = [check for check in case.checks if not check.passed]
+    said = [_said(check) for check in failed]
+    repeated = bool(failed) and case.reason.startswith(f"{failed[0].name} is ")
+    why = "" if repeated else one_line(case.reason, 300)
+    return Problem(one_line(case.id, 80), case.outcome, said, why)
 
 
 def _said(check: Check) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gdn_client.document import Document
+from gdn_client.document import Document, Kernel
 from gdn_client.report.cases import worst_by_check
 from gdn_client.report.figures import scalar
 from gdn_client.report.table import EMPTY, Cell, Column, Table, without_empty_columns
@@ -10,22 +10,24 @@ from gdn_client.text import one_line
 
 
 def tables(document: Document) -> list[Table]:
-    return [kernel_table(document), *worst_by_check(document)]
+    """Architectures state different resources, so each has a table of its own."""
+    kernels: dict[str, list[Kernel]] = {}
+    for kernel in document.kernels:
+        kernels.setdefault(kernel.arch, []).append(kernel)
+    return [*map(kernel_table, kernels.values()), *worst_by_check(document)]
 
 
-def kernel_table(document: Document) -> Table:
-    """One row per kernel; every resource that any kernel states is a column."""
-    names = list(dict.fromkeys(name for kernel in document.kernels for name in kernel.resources))
+def kernel_table(kernels: list[Kernel]) -> Table:
+    """One row per kernel; every resource that any of them states is a column."""
+    names = list(dict.fromkeys(name for kernel in kernels for name in kernel.resources))
     columns = [
         Column("kernel", left=True),
-        Column("arch", left=True, rank=len(names) + 1),
         *(Column(one_line(name.replace("_", " "), 24), rank=i) for i, name in enumerate(names)),
-        Column("digest", left=True, rank=len(names) + 2),
+        Column("digest", left=True, rank=len(names) + 1),
     ]
     rows = [
         [
             Cell(one_line(kernel.name, 48)),
-            Cell(one_line(kernel.arch, 16)),
             *(
                 Cell(one_line(scalar(kernel.resources[name]), 24))
                 if name in kernel.resources
@@ -34,6 +36,7 @@ def kernel_table(document: Document) -> Table:
             ),
             Cell(kernel.digest[:12]),
         ]
-        for kernel in document.kernels
+        for kernel in kernels
     ]
-    return without_empty_columns(Table(columns, rows, title="Kernels"))
+    title = f"Kernels for {one_line(kernels[0].arch, 16)}" if kernels[0].arch else "Kernels"
+    return without_empty_columns(Table(columns, rows, title=title))

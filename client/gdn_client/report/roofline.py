@@ -113,6 +113,11 @@ def _excess(case: Case) -> Cell:
     return Cell(f"{m.measured_bytes / m.contract_bytes:.3f}")
 
 
+def _chain_bytes(case: Case) -> Cell:
+    m = case.measured("chain", "emulated_traffic")
+    return EMPTY if m is None else Cell(whole(m.measured_bytes))
+
+
 _COLUMNS: list[tuple[Column, Callable[[Case], Cell]]] = [
     (Column("result", left=True), _outcome),
     (Column("us [p10-p90]"), _time("gpu_time")),
@@ -130,4 +135,5 @@ _COLUMNS: list[tuple[Column, Callable[[Case], Cell]]] = [
     (Column("bytes counted"), _counted),
     (Column("model bytes"), _model),
     (Column("of model"), _excess),
+    (Column("chain bytes", rank=7), _chain_bytes),
 ]

@@ -11,7 +11,7 @@ import pytest
 
 from gdn_client import settings
 from gdn_client.document import read_document
-from gdn_client.report import codeobject
+from gdn_client.report import codeobject, roofline
 from gdn_client.report.cases import problems
 from gdn_judge.document import Case, Check, Kernel, Outcome, Suite, Verdict
 from support import sample_documents as sample
@@ -69,3 +69,16 @@ def test_each_architecture_has_a_table_with_its_own_resources() -> None:
     assert (amd.title, len(amd.rows)) == ("Kernels for gfx950", 2)
     assert nvidia.title == "Kernels for sm90"
     assert [column.title for column in nvidia.columns] == ["kernel", "registers", "digest"]
+
+
+def test_the_bytes_of_the_chain_stand_beside_those_of_the_op() -> None:
+    made = sample.roofline_without_timers()
+    (table,) = roofline.tables(read_document(made.to_dict()))
+    assert "chain bytes" not in [column.title for column in table.columns]
+    first = made.cases[0]
+    chain = dataclasses.replace(first.measurements[0], name="chain", measured_bytes=282_680)
+    case = dataclasses.replace(first, measurements=[*first.measurements, chain])
+    made = dataclasses.replace(made, cases=[case, *made.cases[1:]])
+    (table,) = roofline.tables(read_document(made.to_dict()))
+    assert table.columns[-1].title == "chain bytes"
+    assert table.rows[0][-1].text == "282 680"

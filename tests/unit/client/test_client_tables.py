@@ -1,9 +1,8 @@
-"""Rendered results against golden files. `GOLDEN_UPDATE=1 pytest ...` rewrites them."""
+"""Rendered results against golden files; `--update-golden` rewrites them."""
 
 from __future__ import annotations
 
 import io
-import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -33,11 +32,18 @@ DOCUMENTS: dict[str, Callable[[], Document]] = {
 }
 
 
-def same_as_golden(name: str, text: str) -> None:
-    path = GOLDEN / name
-    if os.environ.get("GOLDEN_UPDATE"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+Compare = Callable[[str, str], None]
+
+
+@pytest.fixture
+def same_as_golden(pytestconfig: pytest.Config) -> Compare:
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if pytestconfig.getoption("--update-golden"):
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare
 
 
 def console(width: int) -> Console:
@@ -61,7 +67,7 @@ def printed(document: Document, width: int) -> str:
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_terminal(name: str, width: int) -> None:
+def test_terminal(name: str, width: int, same_as_golden: Compare) -> None:
     text = printed(DOCUMENTS[name](), width)
     assert max(map(len, text.splitlines())) <= width
     same_as_golden(f"{name}_{width}.txt", text)
@@ -86,7 +92,7 @@ def whole_report() -> Report:
     return job_report(found, {run: read_document(d.to_dict()) for run, d in documents.items()})
 
 
-def test_markdown() -> None:
+def test_markdown(same_as_golden: Compare) -> None:
     same_as_golden("report.md", markdown.render(whole_report()))
 
 
@@ -106,7 +112,7 @@ def test_markdown_blocks_do_not_start(text: str) -> None:
     assert not shown.startswith(("-", "+", "#", "1.", "2)", "=", ">", " "))
 
 
-def test_junit() -> None:
+def test_junit(same_as_golden: Compare) -> None:
     outcomes = [
         junit.Outcome(d.suite, d.device_kind, d.verdict, d.reason, read_document(d.to_dict()))
         for d in (make() for make in DOCUMENTS.values())
