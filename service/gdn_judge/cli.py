@@ -23,6 +23,8 @@ from gdn_judge.errors import HostError, Terminated, UsageError
 if TYPE_CHECKING:
     from gdn_judge.run import Events
 
+EXTRA = ("numpy", "scipy", "torch", "triton")  # what the client's installation lacks
+INSTALL = "pip install 'gdn-lab[kernels]'"
 EXIT_PASSED, EXIT_JUDGED, EXIT_USAGE, EXIT_COULD_NOT_RUN = 0, 1, 2, 5
 
 
@@ -37,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HostError as error:
         print(f"gdn-judge: cannot run here: {error}", file=sys.stderr)
         return EXIT_COULD_NOT_RUN
-    except Exception:  # noqa: BLE001 - the border of the process: a bug of the judge, no verdict
+    except Exception as error:  # noqa: BLE001 - the border of the process: no verdict
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRA:
+            print(f"gdn-judge: cannot run here: no {error.name}; {INSTALL}", file=sys.stderr)
+            return EXIT_COULD_NOT_RUN
         print("gdn-judge: internal error, no verdict", file=sys.stderr)
         traceback.print_exc()
         return EXIT_COULD_NOT_RUN
@@ -73,7 +78,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         type=Suite,
         choices=list(Suite),
         metavar="SUITE",
-        help=", ".join(Suite),
+        help=", ".join(suite for suite in Suite if suite is not Suite.COMPARE),
     )
     add(
         "--device",

@@ -30,8 +30,12 @@ _INTERPRETER_NOTE = (
     "compiled code, races between programs, or speed."
 )
 _SAME_USER_NOTE = (
-    "The candidate ran under the judge's own user, without capabilities: it could signal the "
-    "judge. Name another user with --candidate-user where the judge runs as root."
+    "The candidate ran under the judge's own user, without capabilities: it could signal the judge."
+)
+_NOT_ROOT_NOTE = f"{_SAME_USER_NOTE} Only a judge that runs as root can give it another."
+_CLOSED_NOTE = (
+    f"{_SAME_USER_NOTE} The user nobody cannot run the judge's Python or read the checkout; "
+    "keep both where every user may, or name another with --candidate-user."
 )
 
 
@@ -169,10 +173,10 @@ def _candidate_user(name: str | None, root: Path) -> tuple[int | None, list[str]
     if os.getuid() != 0:
         if uid is not None:
             raise UsageError("--candidate-user needs a judge that runs as root")
-        return None, [_SAME_USER_NOTE]
+        return None, [_NOT_ROOT_NOTE]
     chosen = candidate.NOBODY if uid is None else uid
     if candidate.can_run_as(chosen, root, candidate.AGENT):
         return chosen, []
     if uid is not None:
         raise UsageError(f"user {name} cannot run {sys.executable} or read {root}")
-    return None, [_SAME_USER_NOTE]
+    return None, [_CLOSED_NOTE]

@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from gdn_service.errors import DeviceUnavailable, EngineError
+from gdn_service.runner.account import UNPRIVILEGED, candidate_account
 from gdn_service.runner.engine import Engine
 from gdn_service.runner.kfd import KfdProbe
 from gdn_service.runner.nvml import query
@@ -213,9 +215,16 @@ def _engine(engine: Engine, settings: Settings) -> Iterator[Finding]:
         yield _missing("docker", str(error), "docker/README.md tells how to build it")
 
 
-def _account(_settings: Settings) -> Iterator[Finding]:
-    if os.geteuid() == 0:
-        yield _ok("account", "root: the candidate can run under an account of its own")
+def _account(settings: Settings) -> Iterator[Finding]:
+    if settings.runner == "docker" or candidate_account(settings.candidate_user, settings.data_dir):
+        yield _ok("account", "the candidate runs under an account of its own")
+    elif os.geteuid() == 0:
+        yield _note(
+            "account",
+            f"root, but {UNPRIVILEGED} cannot run {sys.executable} or enter {settings.data_dir}: "
+            "judge and candidate share this account",
+            "keep both where every user may read, or set GDN_CANDIDATE_USER",
+        )
     else:
         yield _note(
             "account",

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gdn_judge import cli, schema
-from gdn_judge.document import Document, Outcome, Verdict
+from gdn_judge import cli, report, schema
+from gdn_judge.document import Case, Document, Outcome, Verdict
 
 PLAIN = Path(__file__).parents[2] / "support" / "plain_op.py"
 OP = "plain_op:fused_gdn_decode_qkvz"
@@ -64,6 +64,25 @@ def test_text_progress_is_a_table(checkout: Path) -> None:
     assert lines[3].split()[:2] == ["repeat-1x2-T2", "passed"]
     assert "passed: all 2 cases passed" in lines
     assert "[1/2] passed" in ended.stderr
+
+
+def test_a_failed_case_names_its_outcome_once() -> None:
+    case = Case(id="a", params={}, outcome=Outcome.FAILED, reason="out_exact is 0.1")
+    assert report.summary(case) == "out_exact is 0.1"
+
+
+def test_an_installation_without_the_kernels_extra_says_what_to_install(checkout: Path) -> None:
+    without = (
+        "import sys; sys.modules['numpy'] = None; from gdn_judge.cli import main; "
+        "raise SystemExit(main(sys.argv[1:]))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", without, *command(checkout)[4:]], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (
+        5,
+        "gdn-judge: cannot run here: no numpy; pip install 'gdn-lab[kernels]'\n",
+    )
 
 
 def test_sigterm_leaves_a_partial_document(checkout: Path) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from gdn_service import doctor
 from gdn_service.cli import app
 from gdn_service.errors import InvalidRequest
+from gdn_service.settings import load_settings
 from gdn_service.targets import new_target
 
 
@@ -101,6 +103,32 @@ def test_doctor_names_what_is_missing_and_the_remedy(command: Command) -> None:
     unreachable = command("doctor", GDN_DATABASE_URL="postgresql://x@127.0.0.1:1/x")
     assert "missing database: " in unreachable.stdout
     assert "-> check GDN_DATABASE_URL" in unreachable.stdout
+
+
+def test_an_installation_without_the_service_extra_says_what_to_install() -> None:
+    without = (
+        "import sys; sys.modules['structlog'] = None; from gdn_service.__main__ import main; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        "gdn-service: no structlog; pip install 'gdn-lab[service]'\n",
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give the candidate an account")
+def test_doctor_says_whether_the_candidate_gets_an_account_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def account(usable: bool) -> tuple[str, str]:
+        monkeypatch.setattr("gdn_service.runner.account.can_use", lambda *_: usable)
+        (finding,) = doctor._account(load_settings(data_dir=tmp_path))
+        return finding.level.value, finding.detail
+
+    assert account(True) == ("ok", "the candidate runs under an account of its own")
+    level, detail = account(False)
+    assert level == "note"
+    assert detail.startswith(f"root, but nobody cannot run {sys.executable} or enter {tmp_path}")
 
 
 def test_devices_are_listed(command: Command) -> None:
