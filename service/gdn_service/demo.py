@@ -106,8 +106,9 @@ def _submit_again(client: str, stage: Stage, arguments: argparse.Namespace) -> i
         raise DemoError(f"expected one stored job, found {len(jobs)}; gdn-client ended with {code}")
     _say(
         f"answered from the store in {took:.1f} s: job {jobs[0]['id']}, nothing ran again.\n"
-        "To keep a service: `gdn-service serve`; README.md says how to submit to it from a "
-        "developer machine and from CI, and how to add a GPU host."
+        "This service and its data are gone now. To keep one: "
+        f"{Path(sys.executable).parent / 'gdn-service'} serve; README.md says how to submit to it "
+        "from a developer machine and from CI, and how to add a GPU host."
     )
     return 0
 
