@@ -153,13 +153,14 @@ def _install() -> None:
         return
     if shutil.which("apt-get") is None:
         raise NoEngine("dockerd is not installed, and there is no apt-get to install it")
-    done = subprocess.run(
-        ["apt-get", "install", "-y", "--no-install-recommends", "docker.io"],
-        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    for words in (["update", "-qq"], ["install", "-y", "--no-install-recommends", "docker.io"]):
+        done = subprocess.run(
+            ["apt-get", *words],
+            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode != 0 or shutil.which("dockerd") is None:
         raise NoEngine(f"docker.io cannot be installed: {done.stderr.strip()[-200:]}")
 

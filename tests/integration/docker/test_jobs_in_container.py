@@ -122,6 +122,20 @@ def test_the_container_dies_with_the_worker_and_the_job_goes_on(
     assert standin.wait(job["id"])["state"] == "cancelled"
 
 
+def test_a_worker_that_stops_leaves_no_container_and_its_job_is_taken_up(
+    standin: Bench, containers: Containers
+) -> None:
+    standin.start()
+    job = standin.submit(standin.repo.behave(correctness="stubborn"), suites=["correctness"])
+    standin.await_log(job["id"], "hanging")
+    standin.kill(signal.SIGTERM)
+    assert containers.all() == []
+    standin.start()
+    standin.await_true(lambda: len(containers.running()) == 1, "the job runs again")
+    standin.http.post(f"/jobs/{job['id']}/cancel").raise_for_status()
+    assert standin.wait(job["id"])["state"] == "cancelled"
+
+
 def test_a_judge_that_cannot_be_started_is_the_hosts_fault(
     standin: Bench, containers: Containers
 ) -> None:
