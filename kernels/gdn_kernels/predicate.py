@@ -137,6 +137,7 @@ def _plain(tensor: Any, dtype: torch.dtype, device: torch.device) -> bool:
         and tensor.dtype is dtype
         and tensor.device == device
         and tensor.is_contiguous()
+        and not tensor.is_neg()
         and not tensor.data_ptr() % ALIGNMENT
     )
 
@@ -161,6 +162,13 @@ def _remember(operands: tuple[torch.Tensor, ...]) -> None:
 
 def _examine(operands: tuple[Any, ...], quant_dtype: object) -> Shape | Refusal:
     named = dict(zip(OPERANDS, operands, strict=True))
+    try:
+        return _examine_named(named, quant_dtype)
+    except Exception as error:  # noqa: BLE001 - what a subclass or a wrapper raises when asked
+        return Refusal(f"the operands cannot be examined: {type(error).__name__}: {error}")
+
+
+def _examine_named(named: dict[str, Any], quant_dtype: object) -> Shape | Refusal:
     reason = _kind(named, quant_dtype) or _device(named)
     if reason:
         return Refusal(reason)
@@ -170,7 +178,7 @@ def _examine(operands: tuple[Any, ...], quant_dtype: object) -> Shape | Refusal:
     reason = _shapes(named, heads) or _memory(named)
     if reason:
         return Refusal(reason)
-    aligned = not any(tensor.data_ptr() % ALIGNMENT for tensor in operands)
+    aligned = not any(tensor.data_ptr() % ALIGNMENT for tensor in named.values())
     return dataclasses.replace(heads, aligned=aligned)
 
 
@@ -183,13 +191,21 @@ def _kind(named: dict[str, Any], quant_dtype: object) -> str:
             return "conv_bias is None: the op adds a bias always; pass zeros of shape [C]"
         if not isinstance(tensor, torch.Tensor):
             return f"{name} must be a torch.Tensor, got {type(tensor).__name__}"
-        if tensor.layout is not torch.strided:
-            return f"{name} must be a strided tensor, got {tensor.layout}"
+        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            return f"{name} must hold its own memory, which a {type(tensor).__name__} does not"
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            return f"{name} must be a strided tensor, got {_layout(tensor)}"
+        if tensor.is_neg():
+            return f"{name} must hold its values in memory; its negation is still to be done"
         if tensor.dim() != _RANKS[name]:
             return f"{name} must have {_RANKS[name]} dimensions, got shape {list(tensor.shape)}"
         if tensor.dtype is not _DTYPES[name]:
             return f"{name} must be {_DTYPES[name]}, got {tensor.dtype}"
     return ""
+
+
+def _layout(tensor: torch.Tensor) -> str:
+    return "a nested one" if tensor.is_nested else str(tensor.layout)
 
 
 def _device(named: dict[str, Any]) -> str:
@@ -255,6 +271,8 @@ def _memory(named: dict[str, Any]) -> str:
     for name, tensor in named.items():
         if not tensor.is_contiguous():
             return f"{name} must be contiguous, got strides {list(tensor.stride())}"
+        if tensor.numel() and not tensor.data_ptr():
+            return f"{name} has no memory"
     for name in _ALIGNED:
         if named[name].data_ptr() % ALIGNMENT:
             return f"{name} must start at a multiple of {ALIGNMENT} bytes"

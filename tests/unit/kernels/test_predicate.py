@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gdn_kernels import fused_gdn_decode_qkvz, fused_gdn_decode_qkvz_supported, predicate
 from gdn_kernels.contract import OPERANDS
@@ -144,6 +146,52 @@ def test_op_raises_with_the_same_reason() -> None:
     with pytest.raises(ValueError, match=r"norm_weight must be torch\.bfloat16") as caught:
         fused_gdn_decode_qkvz(*named.values(), scale=1.0, norm_eps=1e-6)
     assert str(caught.value) == reason
+
+
+class _Raises(torch.Tensor):
+    """Raises whenever it is asked for anything."""
+
+    @classmethod
+    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("not to be asked")
+
+
+def _freed(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+ODD: list[tuple[Change, str]] = [
+    (lambda t: torch._neg_view(t), "its negation is still to be done"),
+    (lambda t: FakeTensorMode().from_tensor(t), "which a FakeTensor does not"),
+    (lambda t: torch.nested.nested_tensor([t[0], t[0]]), "got a nested one"),
+    (lambda t: _freed(t), "has no memory"),
+    (lambda t: torch._efficientzerotensor(t.shape, dtype=t.dtype), "has no memory"),
+    (lambda t: t.as_subclass(_Raises), "cannot be examined: RuntimeError: not to be asked"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors")
+@pytest.mark.parametrize("name", OPERANDS)
+@pytest.mark.parametrize(("change", "text"), ODD)
+def test_refuses_what_holds_no_values_in_memory(name: str, change: Change, text: str) -> None:
+    named = operands()
+    named[name] = change(named[name])
+    taken, reason = answer(named)
+    assert not taken
+    assert text in reason
+    with pytest.raises(ValueError, match=re.escape(reason)) as caught:
+        fused_gdn_decode_qkvz(*named.values(), scale=1.0, norm_eps=1e-6)
+    assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.nn.Parameter, lambda t: t.as_subclass(type("P", (torch.Tensor,), {}))]
+)
+def test_takes_a_subclass_that_changes_nothing(kind: Change) -> None:
+    named = operands()
+    named["conv_weight"] = kind(named["conv_weight"])
+    assert answer(named) == (True, "")
 
 
 def test_a_refusal_is_not_remembered_as_taken() -> None:
