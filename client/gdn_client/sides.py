@@ -20,6 +20,11 @@ def comparisons(session: Session, a: str, b: str, device_kind: str | None) -> li
     """One section for each device kind on which both commits have a roofline result."""
     target = choose_target(session.api, session.settings.get("target"))
     left, right = (_sides(session, name, target, device_kind) for name in (a, b))
+    if not left and not right:
+        raise CommitUnavailable(
+            f"neither {a} nor {b} has a stored roofline result",
+            remedy="Submit both, with --suite roofline.",
+        )
     kinds = sorted(set(left) & set(right))
     if not kinds:
         raise CommitUnavailable(

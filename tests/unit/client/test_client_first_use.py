@@ -82,3 +82,15 @@ def test_the_bytes_of_the_chain_stand_beside_those_of_the_op() -> None:
     (table,) = roofline.tables(read_document(made.to_dict()))
     assert table.columns[-1].title == "chain bytes"
     assert table.rows[0][-1].text == "282 680"
+
+
+def test_compare_without_any_result_says_so(
+    client: Client,
+    service: FakeService,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(repository)
+    assert client("compare", "HEAD~1", "HEAD") == 6
+    assert "neither HEAD~1 nor HEAD has a stored roofline result" in capsys.readouterr().err
