@@ -1,6 +1,7 @@
 """`gdn-judge`: judge a checkout on this machine, without a service.
 
-Exit codes: 0 passed, 1 any other verdict with a document, 2 usage, 5 could not run.
+Exit codes: 0 passed, 1 any other verdict with a document, 2 usage, 5 this machine
+cannot run it, 70 a bug of the judge.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 EXTRA = ("numpy", "scipy", "torch", "triton")  # what the client's installation lacks
 INSTALL = "pip install 'gdn-lab[kernels]'"
-EXIT_PASSED, EXIT_JUDGED, EXIT_USAGE, EXIT_COULD_NOT_RUN = 0, 1, 2, 5
+EXIT_PASSED, EXIT_JUDGED, EXIT_USAGE, EXIT_COULD_NOT_RUN, EXIT_BUG = 0, 1, 2, 5, 70
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return EXIT_COULD_NOT_RUN
         print("gdn-judge: internal error, no verdict", file=sys.stderr)
         traceback.print_exc()
-        return EXIT_COULD_NOT_RUN
+        return EXIT_BUG
     return code
 
 
