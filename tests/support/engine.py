@@ -141,6 +141,8 @@ def _started() -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        for mount in (home / "exec/netns").glob("*"):  # dockerd leaves its own there
+            subprocess.run(["umount", str(mount)], capture_output=True, check=False)
         shutil.rmtree(home, ignore_errors=True)
 
 
