@@ -11,7 +11,7 @@ import pytest
 from gdn_judge import bench, compare, recurrence
 from gdn_judge.candidate import Launch
 from gdn_judge.contract import Heads
-from gdn_judge.errors import CandidateRaised
+from gdn_judge.errors import CandidateRaised, ProtocolViolation
 from gdn_judge.generate import Seed
 from gdn_judge.operands import CallOptions
 from gdn_judge.remote import RemoteExecutor
@@ -82,3 +82,19 @@ def test_a_window_that_fails_says_why(windows: bench.Bench) -> None:
     windows.replays["other"] = 0
     with pytest.raises(CandidateRaised, match="KeyError"):
         windows.timed_replay("other", 1)
+
+
+@pytest.mark.parametrize("arms", [[], ["chain"], [{}], "fused", None, ["fused", "fused"]])
+def test_arms_of_another_form_break_the_protocol(arms: object) -> None:
+    class Answers:
+        def ask(self, *_: object, **__: object) -> dict[str, object]:
+            return {"arms": arms}
+
+    with pytest.raises(ProtocolViolation, match="the arms read"):
+        bench.Bench(Answers(), LOAD, OPTIONS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("time", [10**400, float("inf"), float("nan"), 0, -1, "1", None])
+def test_a_time_is_a_plausible_number(time: object) -> None:
+    with pytest.raises(ProtocolViolation, match="a time is not"):
+        bench._times({"us": [1.0, time]}, 2)
