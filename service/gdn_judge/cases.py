@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gdn_judge.contract import PAD_SLOT, Heads
+import numpy as np
+
+from gdn_judge.contract import NORM_EPS, PAD_SLOT, SCALE, Heads
 from gdn_judge.document import DeviceKind, Scalar
 
 # Borders of dispatch regimes at powers of two, their neighbours, and sizes between.
@@ -48,6 +50,8 @@ class Planned:
     pads: str = "none"
     pad_slot_id: int = PAD_SLOT
     inputs: str = "unit"
+    scale: float = SCALE
+    norm_eps: float = NORM_EPS
     steps: int = 1
     spare_slots: int = 3
     twist: str = ""
@@ -70,6 +74,8 @@ class Planned:
             shown |= {"state": self.state, "pads": self.pads, "steps": self.steps}
         if self.pad_slot_id != PAD_SLOT:
             shown["pad_slot_id"] = self.pad_slot_id
+        if (self.scale, self.norm_eps) != (SCALE, NORM_EPS):
+            shown |= {"scale": self.scale, "norm_eps": self.norm_eps}
         if self.inputs != "unit":
             shown["inputs"] = self.inputs
         if self.far:
@@ -87,6 +93,7 @@ class Scope:
     batches: Sequence[int] | None = None
     heads: Heads | None = None
     quick: bool = False
+    drawn: Sequence[int] = ()  # batch sizes that the secret seed chose; see `draw`
 
     @property
     def on_cpu(self) -> bool:
@@ -129,8 +136,22 @@ TWISTS = (
 QUICK_TWISTS = ("nan-z", "inf-z", "nan-state", "rate-overflow-softplus-zero", "zero-inputs")
 
 
+def draw(scope: Scope, rng: np.random.Generator) -> tuple[int, ...]:
+    """Batch sizes that no plan names, so that being right for the plan alone is not enough."""
+    if scope.batches is not None:
+        return ()
+    known = CPU_BATCHES if scope.on_cpu else GPU_BATCHES
+    choices = [rows for rows in range(4, 14 if scope.on_cpu else 320) if rows not in known]
+    count = 1 if scope.on_cpu else 3
+    return tuple(int(rows) for rows in rng.choice(choices, count, replace=False))
+
+
 def correctness(scope: Scope) -> list[Planned]:
     cases = [*_steps(scope), *_sparse(scope), *_pads(scope), *_special(scope), *_other_heads(scope)]
+    cases += [
+        Planned(id=f"step-drawn-{i}", kind="step", heads=scope.main_heads, rows=rows, pads="mixed")
+        for i, rows in enumerate(scope.drawn, 1)
+    ]
     return cases + list(_predicate(scope))
 
 
@@ -182,6 +203,7 @@ def _pads(scope: Scope) -> Iterator[Planned]:
 
 def _special(scope: Scope) -> Iterator[Planned]:
     heads = scope.main_heads
+    yield Planned(id="options-other", kind="step", heads=heads, rows=3, scale=0.125, norm_eps=1e-3)
     yield Planned(id="inputs-tiny", kind="step", heads=heads, rows=4, inputs="tiny")
     steps = 16 if scope.quick else ROLLOUT_STEPS
     rows = 1 if scope.on_cpu else 4

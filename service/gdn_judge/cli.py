@@ -101,7 +101,13 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help="kernels that one call may launch (default 1)",
     )
     add("--deadline", type=float, metavar="SECONDS", help="end the run after this long")
-    add("--call-timeout", type=float, metavar="SECONDS", help="longest that one call may take")
+    add(
+        "--call-timeout",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="longest that one call may take, more where it has many rows (120)",
+    )
     add(
         "--candidate-user",
         metavar="NAME|UID",

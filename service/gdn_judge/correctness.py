@@ -49,6 +49,8 @@ def steps(planned: Planned, session: Session) -> Judged:
     names: list[str] = []
     for number in range(planned.steps):
         options = CallOptions(
+            scale=planned.scale,
+            norm_eps=planned.norm_eps,
             fp8=planned.fp8,
             pad_slot_id=planned.pad_slot_id,
             poison=_POISONS[number % len(_POISONS)],

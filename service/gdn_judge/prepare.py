@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdn_judge import candidate, host, processes, settings
+from gdn_judge import candidate, cases, host, processes, settings
 from gdn_judge.cases import Scope
 from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
@@ -80,7 +80,9 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         quick=options.quick,
         baseline=_baseline(options.baseline),
     )
-    return request, session
+    drawn = cases.draw(scope, session.seed.rng("drawn sizes"))
+    scope = dataclasses.replace(scope, drawn=drawn)
+    return dataclasses.replace(request, scope=scope), session
 
 
 def _baseline(path: Path | None) -> Document | None:

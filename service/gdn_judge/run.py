@@ -71,7 +71,7 @@ def run(
     except Terminated as error:
         progress.stopped = str(error)
     except OutOfTime as error:
-        progress.stopped = str(error)
+        progress.stopped, progress.out_of_time = str(error), True
     except HostError as error:
         progress.host_fault = str(error)
     finally:

@@ -43,7 +43,7 @@ class Session:
     device: DeviceKind
     roundings: Sequence[Rounding] = (Rounding.NEAREST,)
     deadline: float | None = None  # time.monotonic()
-    call_timeout: float | None = None  # seconds; instead of the usual limit of one call
+    call_timeout: float = 120.0  # seconds of one call, compiling included, beside its work
     launches: int | None = 1  # kernels that one call may launch; None: any number
     chain: bool = False  # whether the target has an unfused op beside it
     quick: bool = False
@@ -120,11 +120,9 @@ class Session:
             self.log = (self.log + executor.log_tail())[-_LOG_LIMIT:]
 
     def limit(self, operands: Operands) -> float:
-        """Seconds that one call may take: compiling included, more where it is interpreted."""
-        if self.call_timeout is not None:
-            return min(self.call_timeout, self.left())
+        """Seconds that one call may take: more for more rows, most where it is interpreted."""
         work = operands.rows * operands.heads.value
-        needed = 120.0 + (2.0 * work if self.device in ON_CPU else 0.01 * work)
+        needed = self.call_timeout + (2.0 * work if self.device in ON_CPU else 0.01 * work)
         return min(needed, self.left())
 
     def left(self) -> float:

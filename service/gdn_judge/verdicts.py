@@ -52,6 +52,7 @@ class Progress:
     done: list[Case] = field(default_factory=list)
     ceilings: list[Measurement] = field(default_factory=list)
     stopped: str = ""
+    out_of_time: bool = False
     host_fault: str = ""
 
 
@@ -114,6 +115,9 @@ def _verdict(
         return Verdict.INCONCLUSIVE, f"{skipped[0].id}: {skipped[0].reason}{more}", None
     if progress.stopped or count < len(reached):
         why = progress.stopped or "the run ended early"
+        if not count and progress.out_of_time:
+            # a run that judged nothing must not look like one that judged a little
+            return Verdict.ERROR, f"{why} before any case was judged", None
         return Verdict.INCONCLUSIVE, f"{why} after {count} of {len(reached)} cases", None
     if not reached:
         return Verdict.INCONCLUSIVE, "no case was planned", None

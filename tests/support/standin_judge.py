@@ -175,6 +175,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--python-path", action="append")
     parser.add_argument("--device-index", type=int)
     parser.add_argument("--deadline", type=float)
+    parser.add_argument("--call-timeout", type=float)
     parser.add_argument("--quick", action="store_true")
     return parser.parse_args()
 

@@ -195,6 +195,7 @@ class SuiteJudge:
             # The judge ends by itself, with a document, before the outer deadline.
             deadline_s=max(settings.suite_timeout_s - 2 * settings.stop_grace_s, 1.0),
             timeout_s=settings.suite_timeout_s,
+            call_timeout_s=settings.kernel_timeout_s,
             device_nodes=device.facts.nodes,
             cpus=device.facts.cpus,
         )

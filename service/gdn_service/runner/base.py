@@ -25,6 +25,7 @@ class Ending(enum.StrEnum):
 class JudgeRequest:
     """One run of one suite. `timeout_s` is the outer deadline; `deadline_s` the judge's own.
 
+    `call_timeout_s` bounds one call of the op, beside what its rows need.
     A GPU is named by `device_uuid`: it alone is made visible, so its index becomes 0.
     `device_nodes` are its device files with their group ids (AMD), `cpus` the kernel's
     list of the cores near it.
@@ -46,6 +47,7 @@ class JudgeRequest:
     candidate_user: str
     work_dir: Path
     deadline_s: float
+    call_timeout_s: float
     timeout_s: float
     device_nodes: tuple[tuple[str, int], ...] = ()
     cpus: str = ""
@@ -102,6 +104,7 @@ def judge_arguments(request: JudgeRequest, out: Path) -> list[str]:
         *("--device", str(request.device_kind)),
         *("--device-index", "0" if request.device_uuid else str(request.device_index)),
         *("--deadline", f"{request.deadline_s:g}"),
+        *("--call-timeout", f"{request.call_timeout_s:g}"),
         *("--work-dir", str(request.work_dir)),
         *("--out", str(out)),
         *("--progress", "json"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -137,3 +139,26 @@ def test_q_that_sees_nothing_is_drawn_again_in_a_small_case() -> None:
     assert not generate._ill_conditioned(fresh).any()
     pad = operands.replace(ssm_state_indices=np.array([-1, 0, 1], np.int32))
     assert not generate._ill_conditioned(pad)[0].any()
+
+
+def test_sizes_are_drawn_that_no_plan_names() -> None:
+    scope = cases.Scope(device=DeviceKind.SM90)
+    rng = np.random.default_rng(7)
+    drawn = [cases.draw(scope, rng) for _ in range(50)]
+    assert all(len(set(sizes)) == 3 for sizes in drawn)
+    assert not {rows for sizes in drawn for rows in sizes} & set(cases.GPU_BATCHES)
+    assert len(set(drawn)) > 40
+    plan = cases.correctness(dataclasses.replace(scope, drawn=drawn[0]))
+    assert [p.rows for p in plan if p.id.startswith("step-drawn-")] == list(drawn[0])
+
+
+def test_a_narrowed_plan_draws_nothing() -> None:
+    scope = cases.Scope(device=DeviceKind.SM90, batches=[3])
+    assert cases.draw(scope, np.random.default_rng(7)) == ()
+
+
+def test_scale_and_eps_are_not_always_the_models() -> None:
+    plan = cases.correctness(cases.Scope(device=DeviceKind.INTERPRETER, quick=True))
+    other = next(p for p in plan if p.id == "options-other")
+    assert (other.scale, other.norm_eps) == (0.125, 1e-3)
+    assert other.params()["norm_eps"] == 1e-3

@@ -116,7 +116,7 @@ def test_the_deadline_ends_a_run_without_blame(checkout: Path) -> None:
     ended = subprocess.run(command(checkout, "--deadline", "0.01"), capture_output=True, text=True)
     document = read(checkout)
     assert ended.returncode == 1
-    assert document.verdict is Verdict.INCONCLUSIVE
+    assert document.verdict is Verdict.ERROR
     assert document.failure_class is None
     assert {case.outcome for case in document.cases} == {Outcome.NOT_RUN}
 

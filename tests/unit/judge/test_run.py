@@ -144,7 +144,8 @@ def test_deaths_with_a_pass_between_do_not_end_the_run() -> None:
 def test_the_deadline_is_nobodys_fault() -> None:
     executor = LocalExecutor(op(), deaths=[None, CandidateTimedOut("late")])
     document = judge(executor, deadline=time.monotonic() - 1)
-    assert document.verdict is Verdict.INCONCLUSIVE
+    assert document.verdict is Verdict.ERROR  # nothing was judged: not a kind of success
+    assert document.reason == "the run's deadline passed before any case was judged"
     assert document.failure_class is None
     assert document.partial
     assert executor.calls == 0

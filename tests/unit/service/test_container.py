@@ -40,6 +40,7 @@ REQUEST = JudgeRequest(
     candidate_user="",
     work_dir=Path("/data/work/run-7"),
     deadline_s=3590,
+    call_timeout_s=120,
     timeout_s=3600,
 )
 AMD = dataclasses.replace(

@@ -47,6 +47,7 @@ class Stand:
             candidate_user="",
             work_dir=self.work,
             deadline_s=timeout_s,
+            call_timeout_s=timeout_s,
             timeout_s=timeout_s,
         )
 
