@@ -25,7 +25,7 @@ from gdn_kernels.chain_triton import (
 )
 from gdn_kernels.contract import HEAD_DIM, HEAD_RATIO
 from gdn_kernels.op import Result, fused_gdn_decode_qkvz_supported
-from gdn_kernels.predicate import Refusal, Shape, examine
+from gdn_kernels.predicate import Shape, require
 
 unfused_gdn_decode_qkvz_supported = fused_gdn_decode_qkvz_supported
 _STATE_ROWS = 32
@@ -61,9 +61,7 @@ def unfused_gdn_decode_qkvz(
         dt_bias,
         norm_weight,
     )
-    shape = examine(operands, quant_dtype)
-    if isinstance(shape, Refusal):
-        raise ValueError(shape.reason)
+    shape = require(operands, quant_dtype)
     out = ssm_state.new_empty((shape.tokens, shape.value_heads, HEAD_DIM), dtype=torch.bfloat16)
     if shape.tokens:
         _steps(operands, shape, out, scale, norm_eps, pad_slot_id)

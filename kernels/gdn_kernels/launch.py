@@ -96,11 +96,6 @@ def fused(
     return variant
 
 
-def compiled_variants() -> list[Variant]:
-    """The distinct variants that this process has launched on a GPU."""
-    return list(dict.fromkeys(ready.variant for ready in _ready.values()))
-
-
 def _variant(
     shape: Shape, fp8: bool, device: torch.device, config: tuning.Config | None
 ) -> Variant:

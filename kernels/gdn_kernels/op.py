@@ -8,7 +8,7 @@ import torch
 
 from gdn_kernels import launch, platform, tuning
 from gdn_kernels.contract import CONV_WIDTH, HEAD_DIM, HEAD_RATIO, OPERANDS
-from gdn_kernels.predicate import Refusal, Shape, examine
+from gdn_kernels.predicate import Refusal, Shape, examine, require
 
 # The judge may hold the op to these: our own op deviates from the contract nowhere.
 GDN_DECLARATIONS: dict[str, str] = {}
@@ -72,9 +72,7 @@ def fused_gdn_decode_qkvz(
         dt_bias,
         norm_weight,
     )
-    shape = examine(operands, quant_dtype)
-    if isinstance(shape, Refusal):
-        raise ValueError(shape.reason)
+    shape = require(operands, quant_dtype)
     outputs = allocate_outputs(shape, ssm_state.device, quant_dtype is not None)
     if shape.tokens:
         launch.fused(operands, shape, outputs, scale, norm_eps, pad_slot_id)
@@ -124,9 +122,7 @@ def warm_up(key_heads: int, device: torch.device | str = "cuda") -> list[launch.
     the op does not launch on `device`.
     """
     operands = _pad_row(key_heads, torch.device(device))
-    shape = examine(operands, None)
-    if isinstance(shape, Refusal):
-        raise ValueError(shape.reason)
+    shape = require(operands, None)
     arch, gluon = platform.architecture(), not platform.gluon_refusal()
     variants = []
     for config in tuning.configurations(arch.name, gluon, key_heads):

@@ -95,6 +95,14 @@ def examine(operands: tuple[Any, ...], quant_dtype: object) -> Shape | Refusal:
     return verdict
 
 
+def require(operands: tuple[Any, ...], quant_dtype: object) -> Shape:
+    """The sizes that `examine` finds; raises ValueError with its reason against the operands."""
+    verdict = examine(operands, quant_dtype)
+    if isinstance(verdict, Refusal):
+        raise ValueError(verdict.reason)
+    return verdict
+
+
 def _recognise(operands: tuple[Any, ...], quant_dtype: object) -> Shape | None:
     """The sizes, if the layer is known and the step's operands fit it; None says nothing."""
     qkvz, ba, conv, ssm, index, weight, bias, a_log, dt_bias, norm = operands
