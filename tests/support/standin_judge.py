@@ -2,7 +2,7 @@
 
 What it does comes from ``behaviour.json`` in the tree under test:
 {"<suite>" or "all": "pass" | "fail" | "hang" | "stubborn" | "crash" | "silent" | "nan" |
-"flood" | "other" | "daemon" | "host" | "cannot" | "slow"}.
+"flood" | "other" | "partial" | "daemon" | "host" | "cannot" | "slow" | "paced"}.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gdn_judge import JUDGE_VERSION
 from gdn_judge.document import (
+    Baseline,
     Case,
     Check,
     Document,
@@ -29,6 +30,7 @@ from gdn_judge.document import (
 )
 
 CASES = ["T1", "T8", "T64"]
+pause_s = 0.0  # after each case
 
 
 def main() -> int:
@@ -47,6 +49,8 @@ def main() -> int:
     document = build(arguments, verdict)
     if behaviour == "other":
         document = dataclasses.replace(document, commit="f" * 40)
+    if behaviour == "partial":
+        document = dataclasses.replace(document, verdict=Verdict.FAILED, partial=True)
     text = document.to_json()
     if behaviour == "nan":
         text = text.replace('"duration_s": 0.5', '"duration_s": NaN')
@@ -72,6 +76,11 @@ def do_stubborn(arguments: argparse.Namespace) -> None:
 def do_slow(_arguments: argparse.Namespace) -> None:
     emit(event="log", text="slow")
     time.sleep(1.5)
+
+
+def do_paced(_arguments: argparse.Namespace) -> None:
+    global pause_s
+    pause_s = 1.0
 
 
 def do_crash(_arguments: argparse.Namespace) -> None:
@@ -116,6 +125,7 @@ def build(arguments: argparse.Namespace, verdict: Verdict) -> Document:
             seconds=0.1,
             summary=f"{name} {outcome}",
         )
+        time.sleep(pause_s)
         cases.append(_case(name, outcome, timed=timed))
     return Document(
         suite=arguments.suite,
@@ -133,8 +143,22 @@ def build(arguments: argparse.Namespace, verdict: Verdict) -> Document:
         duration_s=0.5,
         kernel_digest="ab" * 32,
         kernels=[Kernel(name="fused", digest="ab" * 32, arch="none")],
+        baseline=_baseline(arguments),
         environment={"python": "3.11", "cores": 2},
         log_tail="said \x00 and \ud800",
+    )
+
+
+def _baseline(arguments: argparse.Namespace) -> Baseline | None:
+    if arguments.baseline is None:
+        return None
+    before = Document.from_json(arguments.baseline.read_text())
+    return Baseline(
+        commit=before.commit,
+        started_at=before.started_at,
+        judge_version=before.judge_version,
+        kernel_digest=before.kernel_digest,
+        commits_behind=arguments.commits_behind,
     )
 
 
@@ -176,6 +200,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--device-index", type=int)
     parser.add_argument("--deadline", type=float)
     parser.add_argument("--call-timeout", type=float)
+    parser.add_argument("--baseline", type=Path)
+    parser.add_argument("--commits-behind", type=int)
     parser.add_argument("--quick", action="store_true")
     return parser.parse_args()
 
