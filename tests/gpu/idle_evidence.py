@@ -1,87 +1,95 @@
-"""Evidence of the idle assertion on an NVIDIA machine, as JSON on stdout; under 90 s.
+"""Evidence of the idle assertion on an NVIDIA machine: JSON on stdout, a table on stderr.
 
     python tests/gpu/idle_evidence.py > evidence.json
 
-Needs Python 3.11, torch, nvidia-ml-py and this repository; neither an engine nor a
-database. On one device that must be idle at the start:
+Takes under 120 s. Needs an idle GPU that is served (H200, H100), root or an account that
+sees other users' processes, git, and this Python with torch, triton and the extra
+`service` in its own site-packages: NVML is asked by `python -I`, which reads no
+PYTHONPATH. Neither a database server nor an engine nor a network.
 
-1. a process that holds 10 GiB at 0 % utilisation is refused within 10 s, named;
-2. 200 assertions beside a monitoring loop (NVML and nvidia-smi) refuse nothing;
-3. a process that starts in the middle of a timed run voids it: whether it goes before
-   the end (seen by the looks during the run) or stays (by the assertion after it).
+Everything is asked of the service: its inventory, its idle decision with its default
+settings, its worker and queue, its judge on this checkout's op.
 
-Exit status 0 when all three hold.
+- holder      a process with 10 GiB at 0 % utilisation is refused within 10 s, named
+- freed       once it has died the device is idle again within 5 s
+- monitored   200 assertions beside monitors (NVML in a loop, nvidia-smi) refuse nothing
+- intruder    a process that starts in the middle of a roofline run voids it, is named,
+              and the run is repeated
+- devices     with several GPUs: two jobs at once, a device each, the other's load seen
+
+Exit status: 0 all expectations hold, 1 one does not, 77 this machine cannot run it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "service"))
+CANNOT_RUN = 77
 
 try:
-    from gdn_service.settings import load_settings
-except ImportError:  # no pydantic here: its defaults in a plain module of the same name
-    stand_in = ModuleType("gdn_service.settings")
-    names = ("PATH", "LD_LIBRARY_PATH", "LANG")
-    vars(stand_in)["Settings"] = SimpleNamespace
-    vars(stand_in)["base_environment"] = lambda: {
-        n: os.environ[n] for n in names if n in os.environ
-    }
-    sys.modules["gdn_service.settings"] = stand_in
+    import structlog
 
-    def load_settings(**overrides: Any) -> Any:
-        defaults = {"idle_samples": 3, "idle_interval_s": 0.3, "idle_vram_fraction": 0.03}
-        defaults["idle_vram_margin_bytes"] = 256 << 20
-        return SimpleNamespace(**defaults | overrides)
+    from gdn_judge.document import DeviceKind
+    from gdn_service import auth, targets
+    from gdn_service.errors import DeviceBusy, DeviceError
+    from gdn_service.jobs.queue import JobQueue, migrate_queue
+    from gdn_service.jobs.requests import JobRequests
+    from gdn_service.jobs.rows import Submission
+    from gdn_service.jobs.states import JobState, RunState
+    from gdn_service.jobs.worker import Worker
+    from gdn_service.runner.checkouts import Checkouts
+    from gdn_service.runner.inventory import Inventory, LocalDevice
+    from gdn_service.runner.nvml import NvmlProbe
+    from gdn_service.settings import Settings, load_settings
+    from gdn_service.store.models import Job, Run, Token
+    from gdn_service.store.store import Store
+except ModuleNotFoundError as missing:
+    print(f"cannot run here: {missing}; pip install '.[service]'", file=sys.stderr)
+    sys.exit(CANNOT_RUN)
 
-
-from gdn_service.errors import DeviceUnavailable  # noqa: E402
-from gdn_service.runner import nvml_query  # noqa: E402
-from gdn_service.runner.nvml import NvmlProbe, query  # noqa: E402
-from gdn_service.runner.probe import DeviceFacts, Use  # noqa: E402
-from gdn_service.runner.watch import Watch  # noqa: E402
+Evidence = dict[str, Any]
 
 GIB = 1 << 30
+HELD = 10 * GIB
+REFUSED_WITHIN_S, FREE_WITHIN_S = 10.0, 5.0
 ASSERTIONS = 200
-BUDGET_S = 40.0  # of the assertions, which are cut with a count after it
+HOLDS = 2  # times that a holder comes and goes
+ASSERTING_S = 35.0  # of the assertions; those not made by then are missing, which fails
+JOB_S = 65.0  # of the job that is spoiled and repeated
+TARGET = "evidence"
+VOID = ("someone else used the device during the run", "the device did not stay idle")
 
+JUDGE = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from gdn_judge.cli import main; sys.exit(main())"
+)
 HOLDER = """
-import sys, time, torch
+import sys, torch
 block = torch.empty(10 << 30, dtype=torch.uint8, device="cuda")
 torch.cuda.synchronize()
 print("ready", flush=True)
 sys.stdin.read()
 """
-RUN = """
-import select, sys, torch
-from torch.cuda import Event
-a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
-print("ready", flush=True)
-while not select.select([sys.stdin], [], [], 0)[0]:
-    begin, done = Event(enable_timing=True), Event(enable_timing=True)
-    begin.record()
-    for _ in range(100):
-        a @ a
-    done.record()
-    done.synchronize()
-"""
 MONITOR = """
-import time, pynvml
+import sys, time, pynvml
 pynvml.nvmlInit()
-handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+handle = pynvml.nvmlDeviceGetHandleByUUID(sys.argv[1])
 print("ready", flush=True)
 while True:
     pynvml.nvmlDeviceGetUtilizationRates(handle)
@@ -89,185 +97,468 @@ while True:
     pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     time.sleep(0.05)
 """
-SMI = "while :; do nvidia-smi >/dev/null 2>&1 || sleep 1; sleep 0.2; done"
+SMI = "while nvidia-smi >/dev/null 2>&1; do sleep 0.2; done"
 
 
 def main() -> int:
     started = time.monotonic()
-    settings = load_settings(idle_interval_s=0.02)
-    probe = NvmlProbe(settings)
-    device = probe.devices()[0]
-    at_start = await_idle(probe, device)
-    evidence: dict[str, Any] = {
-        "device": device.name,
-        "driver": driver(),
-        "python": platform.python_version(),
-        "idle_at_start": at_start,
-        "settings": {
-            "samples": settings.idle_samples,
-            "interval_s": settings.idle_interval_s,
-            "vram_fraction": settings.idle_vram_fraction,
-        },
-    }
-    if at_start["why"] == "":
-        evidence["holder"] = holder(NvmlProbe(load_settings()), device)
-        await_idle(probe, device)
-        evidence["visitor"] = visitor(probe, device)
-        await_idle(probe, device)
-        evidence["monitored"] = monitored(probe, device)
-    evidence["holds"] = all(
-        evidence.get(part, {}).get("holds") for part in ("holder", "visitor", "monitored")
-    )
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    why = cannot_run()
+    if why:
+        print(f"cannot run here: {why}", file=sys.stderr)
+        return CANNOT_RUN
+    with bench() as made:
+        evidence = take(made)
     evidence["seconds"] = round(time.monotonic() - started, 1)
-    print(json.dumps(evidence, indent=1))
+    json.dump(evidence, sys.stdout, indent=1)
+    print()
+    print(table(evidence), file=sys.stderr)
     return 0 if evidence["holds"] else 1
 
 
-def holder(probe: NvmlProbe, device: DeviceFacts) -> dict[str, Any]:
-    """10 GiB at rest: refused, with the settings of the service."""
-    with child(HOLDER) as process:
-        time.sleep(1)  # so that utilisation is that of rest
-        utilisation = percent(device)
-        begin = time.monotonic()
-        report = probe.idle(device, None)
-        seconds = time.monotonic() - begin
-    return {
-        "pid": process.pid,
-        "utilisation_percent": utilisation,
-        "why": report.why,
-        "used_bytes": report.used_bytes,
-        "dirty": report.dirty,
-        "seconds": round(seconds, 3),
-        "holds": not report.idle and seconds < 10 and (report.used_bytes or 0) >= 10 * GIB,
-    }
+def cannot_run() -> str:
+    """Why this machine cannot, or ""."""
+    try:
+        devices = NvmlProbe(load_settings()).devices()
+    except DeviceError as error:
+        return str(error)
+    if not devices:
+        return "NVML shows no device of a kind that is served (sm90)"
+    return "" if shutil.which("git") else "git is not installed"
 
 
-def visitor(probe: NvmlProbe, device: DeviceFacts) -> dict[str, Any]:
-    """A timed run alone; one with a visitor that comes and goes; one whose visitor stays.
+class Bench:
+    """The service's parts on this machine, with a store of their own."""
 
-    The first two are judged by the looks during the run, the third by the assertion
-    after it. Where NVML does not show this namespace's pids the looks can tell nothing.
-    """
-    visible = visible_pids()
-    await_idle(probe, device)
-    with watched_run(probe, device) as alone:
-        time.sleep(2)
-    with watched_run(probe, device) as met, child(HOLDER) as guest:
-        time.sleep(1.5)
-    between = await_idle(probe, device)
-    with watched_run(probe, device), ExitStack() as stack:
-        stack.enter_context(child(HOLDER))
-        stay = stack.pop_all()
-    with stay:
-        after = probe.idle(device, None)
-    return {
-        "pids_are_visible": visible,
-        "alone": alone.visitor,
-        "came_and_went": met.visitor,
-        "its_pid": guest.pid,
-        "idle_between": between["why"] == "",
-        "stayed": after.why,
-        "holds": alone.visitor == ""
-        and (met.visitor != "" or not visible)
-        and between["why"] == ""
-        and not after.idle,
-    }
+    def __init__(self, folder: Path) -> None:
+        self.settings = settings(folder)
+        self.store = Store(self.settings.store_url)
+        self.store.migrate()
+        self.inventory = Inventory(self.settings, self.store, [NvmlProbe(self.settings)])
+        self.devices = self.inventory.refresh()
+        self.sha = make_repository(folder / "repository")
+        self.token = self._prepare(folder / "repository")
+
+    def _prepare(self, repository: Path) -> Token:
+        """The token of a submitter; the target is this checkout's op."""
+        text = auth.create_token(self.store, TARGET, auth.Scope.SUBMIT)
+        with self.store.write() as tx:
+            tx.targets.put(
+                targets.new_target(
+                    name=TARGET,
+                    repository=str(repository),
+                    import_path="gdn_kernels:fused_gdn_decode_qkvz",
+                    python_path=["kernels"],
+                    chain_import_path="gdn_kernels.chain:unfused_gdn_decode_qkvz",
+                )
+            )
+        return auth.authenticate(self.store, text)
+
+    @contextmanager
+    def worker(self) -> Iterator[Callable[..., Job]]:
+        """A worker that serves the devices; gives what submits a job to it."""
+        migrate_queue(self.settings)
+        queue = JobQueue(self.settings)
+        worker = Worker(self.settings, self.store, queue)
+        checkouts = Checkouts(self.settings, lambda _bundle: None)
+        requests = JobRequests(self.settings, self.store, checkouts, queue)
+
+        def submit(**wanted: Any) -> Job:
+            asked = Submission(target=TARGET, commit=self.sha, quick=True, **wanted)
+            return requests.submit(asked, self.token, None).job
+
+        worker.start()
+        try:
+            yield submit
+        finally:
+            worker.stop(patience_s=10)
+            queue.close()
+
+    def job(self, job_id: str) -> Job:
+        with self.store.read() as tx:
+            job = tx.jobs.get(job_id)
+        assert job is not None, job_id
+        return job
+
+    def log(self, job_id: str) -> list[dict[str, Any]]:
+        with self.store.read() as tx:
+            return [{"kind": event.kind} | event.data for event in tx.log.after(job_id, 0, 10_000)]
 
 
 @contextmanager
-def watched_run(probe: NvmlProbe, device: DeviceFacts) -> Iterator[Watch]:
-    """A process that times a kernel again and again until the block ends, and its watch."""
-    with child(RUN) as run, Watch(lambda: uses(probe, device), 0.3) as watch:
-        watch.begin(run.pid)
-        yield watch
-        run.communicate("", timeout=30)
+def bench() -> Iterator[Bench]:
+    """In a folder through which the candidate's account may pass."""
+    folder = Path(tempfile.mkdtemp(prefix="gdn-evidence-"))
+    folder.chmod(0o711)
+    try:
+        made = Bench(folder)
+        yield made
+        made.store.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def uses(probe: NvmlProbe, device: DeviceFacts) -> tuple[Use, ...]:
-    return tuple(probe.uses(device))
+def settings(folder: Path) -> Settings:
+    """The service's defaults but for the waits, which are cut to fit into the time."""
+    return load_settings(
+        data_dir=folder,
+        database_url="",
+        worker_name="evidence",
+        device_kinds=("sm90",),
+        judge_command=(sys.executable, "-I", "-c", JUDGE, str(ROOT / "service")),
+        busy_wait_s=20,
+        host_retry_s=2,
+    )
 
 
-def monitored(probe: NvmlProbe, device: DeviceFacts) -> dict[str, Any]:
-    """Assertions, each a process of its own as in the service, beside two monitors."""
+def make_repository(path: Path) -> str:
+    """This checkout's kernels as the one commit of a new repository; its SHA."""
+    shutil.copytree(
+        ROOT / "kernels" / "gdn_kernels",
+        path / "kernels" / "gdn_kernels",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    identity = ("-c", "user.name=evidence", "-c", "user.email=evidence@localhost")
+    for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "-m", "kernels"]):
+        subprocess.run(["git", *identity, *words], cwd=path, check=True)
+    head = ["git", "rev-parse", "HEAD"]
+    return subprocess.run(head, cwd=path, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def take(made: Bench) -> Evidence:
+    """All parts, or only why the device is not idle at the start."""
+    device = made.devices[0]
+    at_start = await_idle(made, device)
+    parts: dict[str, Evidence] = {"idle_at_start": at_start}
+    if at_start["holds"]:
+        parts |= holder_and_freed(made)
+        parts["monitored"] = monitored(made, device)
+        with made.worker() as submit:
+            parts["intruder"] = intruder(made, submit)
+            parts["devices"] = several_devices(made, submit)
+    return {
+        "machine": machine(made),
+        "settings": {
+            name: getattr(made.settings, name)
+            for name in (
+                "idle_samples",
+                "idle_interval_s",
+                "idle_vram_fraction",
+                "idle_vram_margin_bytes",
+                "idle_watch_s",
+                "busy_wait_s",
+                "host_tries",
+                "host_retry_s",
+            )
+        },
+        "parts": parts,
+        "holds": all(part["holds"] for part in parts.values()),
+    }
+
+
+def machine(made: Bench) -> Evidence:
+    versions = ("torch", "triton", "nvidia-ml-py")
+    return {
+        "devices": [f"{d.id} {d.facts.name} {d.facts.uuid}" for d in made.devices],
+        "driver": nvml(lambda n: _text(n.nvmlSystemGetDriverVersion())),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: installed(name) for name in versions},
+        "user": os.geteuid(),
+    }
+
+
+def holder_and_freed(made: Bench) -> dict[str, Evidence]:
+    """10 GiB at rest on every device, several times: what a job is told, and the end of it."""
+    refusals: list[Evidence] = []
+    releases: list[Evidence] = []
+    for _ in range(HOLDS):
+        with ExitStack() as stack:
+            pids = {d.id: stack.enter_context(child(HOLDER, d)).pid for d in made.devices}
+            time.sleep(1.2)  # so that utilisation, a mean over up to a second, is that of rest
+            refusals.append(refusal(made, pids))
+        releases += [await_idle(made, device) for device in made.devices]
+    return {
+        "holder": {
+            "expected": f"refused within {REFUSED_WITHIN_S:g} s, naming pid, command and memory",
+            "samples": refusals,
+            "holds": all(sample["holds"] for sample in refusals),
+        },
+        "freed": {
+            "expected": f"idle within {FREE_WITHIN_S:g} s of the holder's death",
+            "samples": releases,
+            "holds": all(sample["holds"] for sample in releases),
+        },
+    }
+
+
+def refusal(made: Bench, pids: dict[str, int]) -> Evidence:
+    """What a job that wants a device is told while each is held by one of `pids`."""
+    told: list[str] = []
+
+    def give_up() -> None:
+        if told:
+            raise DeviceBusy(told[0])
+
+    why, begin = "", time.monotonic()
+    try:
+        kind = made.devices[0].facts.kind
+        with made.inventory.hold_idle(kind, TARGET, give_up, told.append):
+            pass
+    except DeviceBusy as error:
+        why = str(error)
+    seconds = time.monotonic() - begin
+    held = [held_device(made, device, pids[device.id]) for device in made.devices]
+    return {
+        "seconds": round(seconds, 3),
+        "why": why,
+        "devices": held,
+        "holds": seconds < REFUSED_WITHIN_S
+        and all(item["holds"] and f"pid {item['pid']} (" in why for item in held),
+    }
+
+
+def held_device(made: Bench, device: LocalDevice, pid: int) -> Evidence:
+    """The service's report on a device on which `pid` holds memory and computes nothing."""
+    utilisation = load(device)["utilisation_percent"]
+    report = made.inventory.idle(device)
+    named = next((o for o in report.offenders if o.pid == pid), None)
+    return {
+        "device": device.id,
+        "pid": pid,
+        "utilisation_percent": utilisation,
+        "used_bytes": report.used_bytes,
+        "offenders": [vars(o) for o in report.offenders],
+        "dirty": report.dirty,
+        "holds": utilisation == 0
+        and named is not None
+        and "python" in named.command
+        and (named.used_bytes or 0) >= HELD,
+    }
+
+
+def await_idle(made: Bench, device: LocalDevice) -> Evidence:
+    """Ask until the answer is yes; every answer is kept."""
+    begin = time.monotonic()
+    looks: list[Evidence] = []
+    while not looks or (looks[-1]["why"] and looks[-1]["at_s"] < FREE_WITHIN_S):
+        report = made.inventory.idle(device)
+        at = round(time.monotonic() - begin, 3)
+        looks.append({"at_s": at, "used_bytes": report.used_bytes, "why": report.why})
+        time.sleep(0.1 if report.why else 0)
+    last = looks[-1]
+    return {"seconds": last["at_s"], "looks": looks, "holds": last["why"] == ""}
+
+
+def monitored(made: Bench, device: LocalDevice) -> Evidence:
+    """Assertions as the service makes them, beside two monitors that hold no context."""
     begin = time.monotonic()
 
-    def assertion(_number: int) -> str | None:
-        if time.monotonic() - begin > BUDGET_S:
+    def assertion(_number: int) -> tuple[float, str] | None:
+        start = time.monotonic()
+        if start - begin > ASSERTING_S:
             return None
-        return probe.idle(device, None).why
+        why = made.inventory.idle(device).why
+        return round(time.monotonic() - start, 3), why
 
-    with child(MONITOR), subprocess.Popen(["sh", "-c", SMI]) as shell:
-        try:
-            with ThreadPoolExecutor(4) as pool:
-                answers = [a for a in pool.map(assertion, range(ASSERTIONS)) if a is not None]
-        finally:
-            shell.kill()
-    refused = [why for why in answers if why]
+    with child(MONITOR, device, str(device.facts.uuid)) as monitor, smi() as beside:
+        with ThreadPoolExecutor(min(12, 2 * (os.cpu_count() or 1))) as pool:
+            answers = [a for a in pool.map(assertion, range(ASSERTIONS)) if a is not None]
+        alive = monitor.poll() is None
+    refused = [why for _, why in answers if why]
+    took = sorted(seconds for seconds, _ in answers)
     return {
+        "expected": f"{ASSERTIONS} assertions, none refused",
+        "monitors": ["NVML loop (50 ms)"] * alive + ["nvidia-smi loop (200 ms)"] * beside,
         "assertions": len(answers),
         "false_refusals": len(refused),
         "refused": refused[:5],
+        "assertion_seconds": {"least": took[0], "median": took[len(took) // 2], "most": took[-1]},
         "seconds": round(time.monotonic() - begin, 1),
-        "holds": len(answers) == ASSERTIONS and not refused,
+        "holds": len(answers) == ASSERTIONS and not refused and alive,
     }
 
 
-def await_idle(probe: NvmlProbe, device: DeviceFacts) -> dict[str, Any]:
-    """Until the driver has freed what the last part held, at most 5 s."""
-    deadline = time.monotonic() + 5
-    while True:
-        report = probe.idle(device, None)
-        if report.idle or time.monotonic() > deadline:
-            return {"why": report.why, "used_bytes": report.used_bytes}
-        time.sleep(0.2)
+def intruder(made: Bench, submit: Callable[..., Job]) -> Evidence:
+    """A roofline job; after its first case someone comes, for two looks of the watch."""
+    begin = time.monotonic()
+    job_id = submit(device_kind=str(DeviceKind.SM90), suites=["roofline"]).id
+
+    def first_case() -> bool:
+        return any(event.get("event") == "case" for event in made.log(job_id))
+
+    def voided() -> bool:
+        return any(str(event.get("text", "")).startswith(VOID) for event in made.log(job_id))
+
+    await_true(lambda: first_case() or final(made, job_id), JOB_S)
+    arrived, stayed, pid = time.monotonic() - begin, 0.0, 0
+    if first_case() and not final(made, job_id):
+        with child(HOLDER, device_of(made, job_id)) as process:
+            pid = process.pid
+            await_true(voided, 2.4 * made.settings.idle_watch_s)
+            stayed = time.monotonic() - begin - arrived
+    await_true(lambda: final(made, job_id), max(1.0, JOB_S - (time.monotonic() - begin)))
+    job, run = made.job(job_id), run_of(made, job_id)
+    lines = [event["text"] for event in made.log(job_id) if event["kind"] == "log"]
+    reason = next((line for line in lines if f"pid {pid} (" in line), "")
+    return {
+        "expected": "the run is void and names the intruder; it runs again and ends",
+        "arrived_s": round(arrived, 1),
+        "stayed_s": round(stayed, 1),
+        "pid": pid,
+        "reason": reason,
+        "runs_on_the_device": sum(line.startswith("roofline on ") for line in lines),
+        "host_tries": run.host_tries,
+        "state": str(job.state),
+        "state_reason": job.reason,
+        "verdict": run.verdict,
+        "log": lines,
+        "seconds": round(time.monotonic() - begin, 1),
+        "holds": run.host_tries == 1 and reason.startswith(VOID) and job.state == JobState.PASSED,
+    }
+
+
+def several_devices(made: Bench, submit: Callable[..., Job]) -> Evidence:
+    """Two jobs at once, each on a device of its own, while the load of all is sampled."""
+    if len(made.devices) < 2:
+        return {"expected": "one job per device", "holds": True, "why": "this machine has one GPU"}
+    begin = time.monotonic()
+    jobs = [submit(suites=["correctness"], batch_sizes=[size], force=True).id for size in (1, 2)]
+    loads: list[Evidence] = []
+    together: set[str] = set()
+    while not all(final(made, job_id) for job_id in jobs) and time.monotonic() - begin < JOB_S:
+        runs = [run_of(made, job_id) for job_id in jobs]
+        if all(run.state == RunState.RUNNING for run in runs):
+            together |= {str(run.device_id) for run in runs}
+        loads.append(
+            {"at_s": round(time.monotonic() - begin, 1)}
+            | {device.id: load(device) for device in made.devices}
+        )
+        time.sleep(1)
+    ended = [made.job(job_id) for job_id in jobs]
+    return {
+        "expected": "two jobs run at the same time, each on a device of its own",
+        "jobs": [{"state": str(job.state), "device": job.runs[0].device_id} for job in ended],
+        "at_the_same_time_on": sorted(together),
+        "load": loads,
+        "holds": len(together) == 2 and all(job.state == JobState.PASSED for job in ended),
+    }
+
+
+def final(made: Bench, job_id: str) -> bool:
+    return JobState(made.job(job_id).state).final
+
+
+def run_of(made: Bench, job_id: str) -> Run:
+    (run,) = made.job(job_id).runs
+    return run
+
+
+def device_of(made: Bench, job_id: str) -> LocalDevice:
+    wanted = run_of(made, job_id).device_id
+    return next(device for device in made.devices if device.id == wanted)
+
+
+def await_true(test: Callable[[], bool], seconds: float) -> None:
+    """Until it is true, at most so long."""
+    deadline = time.monotonic() + seconds
+    while not test() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 @contextmanager
-def child(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python process that has said "ready"; ended at the end."""
+def child(script: str, device: LocalDevice, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process on one device that has said "ready"; ended at the end."""
     with subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": str(device.facts.uuid)},
     ) as process:
         assert process.stdout is not None
         try:
             if process.stdout.readline().strip() != "ready":
-                raise DeviceUnavailable("a process of the evidence could not use the device")
+                raise SystemExit("a process of the evidence could not use the device")
             yield process
         finally:
             process.kill()
 
 
-def percent(device: DeviceFacts) -> int:
+@contextmanager
+def smi() -> Iterator[bool]:
+    """nvidia-smi again and again, where there is one; whether there is."""
+    if shutil.which("nvidia-smi") is None:
+        yield False
+        return
+    with ExitStack() as stack:
+        shell = stack.enter_context(subprocess.Popen(["sh", "-c", SMI]))
+        stack.callback(shell.kill)
+        yield True
+
+
+def load(device: LocalDevice) -> Evidence:
+    """Utilisation and memory of one device, found by its UUID."""
+
+    def ask(n: Any) -> Evidence:
+        handle = n.nvmlDeviceGetHandleByUUID(device.facts.uuid)
+        return {
+            "utilisation_percent": n.nvmlDeviceGetUtilizationRates(handle).gpu,
+            "used_bytes": n.nvmlDeviceGetMemoryInfo(handle, version=n.nvmlMemory_v2).used,
+        }
+
+    found: Evidence = nvml(ask)
+    return found
+
+
+def nvml(ask: Callable[[Any], Any]) -> Any:
     import pynvml
 
     pynvml.nvmlInit()
     try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(device.uuid)
-        return int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        return ask(pynvml)
     finally:
         pynvml.nvmlShutdown()
 
 
-def driver() -> str:
-    import pynvml
-
-    pynvml.nvmlInit()
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    finally:
-        pynvml.nvmlShutdown()
+def installed(package: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return None
 
 
-def visible_pids() -> bool:
-    """Whether NVML names processes by pids of this namespace: not so in a container."""
-    with child(HOLDER) as process:
-        device = query({"do": "list"})["devices"][0]["uuid"]
-        request = {"do": "watch", "uuid": device, "samples": 1, "interval_s": 0}
-        (sample,) = nvml_query.answer(request)["samples"]
-        return process.pid in [item["pid"] for item in sample["processes"]]
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def table(evidence: Evidence) -> str:
+    """One line per part: whether it holds, and the figure that says so."""
+    parts = evidence["parts"]
+    lines = [
+        f"{'holds' if part['holds'] else 'FAILS':6} {name:14} {_figure(name, part)}"
+        for name, part in parts.items()
+    ]
+    return "\n".join([*lines, "all hold" if evidence["holds"] else "not all hold"])
+
+
+def _figure(name: str, part: Evidence) -> str:
+    if name == "idle_at_start":
+        return str(part["looks"][-1]["why"] or f"idle after {part['seconds']} s")
+    if name == "holder":
+        return f"refused in {_seconds(part['samples'])}: {part['samples'][-1]['why'][-110:]}"
+    if name == "freed":
+        return f"idle again in {_seconds(part['samples'])}"
+    if name == "monitored":
+        wrong, made = part["false_refusals"], part["assertions"]
+        return f"{wrong} of {made} refused, in {part['seconds']} s beside {part['monitors']}"
+    if name == "intruder":
+        seen = part["reason"] or "not seen"
+        return f"{seen}; tries {part['host_tries']}, then {part['state']}"
+    return str(part.get("why") or f"at the same time on {part['at_the_same_time_on']}")
+
+
+def _seconds(samples: Sequence[Evidence]) -> str:
+    return ", ".join(f"{sample['seconds']:.2f} s" for sample in samples)
 
 
 if __name__ == "__main__":
