@@ -78,6 +78,15 @@ class Kernel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The earlier result that a run was compared with; `started_at` is that run's."""
+
+    commit: str
+    started_at: str
+    commits_behind: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Document:
     suite: str
     device_kind: str
@@ -90,6 +99,7 @@ class Document:
     partial: bool
     kernel_digest: str | None
     kernels: list[Kernel]
+    baseline: Baseline | None
     ceilings: list[Measurement]
     declarations: dict[str, str]
     environment: dict[str, Scalar]
@@ -118,6 +128,7 @@ def read_document(data: dict[str, Any]) -> Document:
         partial=data.get("partial") is True,
         kernel_digest=_text(data, "kernel_digest") or None,
         kernels=[_kernel(item) for item in _objects(data, "kernels")],
+        baseline=_baseline(data),
         ceilings=[_measurement(item) for item in _objects(data, "ceilings")],
         declarations={key: str(value) for key, value in _mapping(data, "declarations").items()},
         environment=_mapping(data, "environment"),
@@ -182,6 +193,17 @@ def _kernel(data: dict[str, Any]) -> Kernel:
         digest=_text(data, "digest"),
         arch=_text(data, "arch"),
         resources=_mapping(data, "resources"),
+    )
+
+
+def _baseline(data: dict[str, Any]) -> Baseline | None:
+    found = data.get("baseline")
+    if not isinstance(found, dict):
+        return None
+    return Baseline(
+        commit=_text(found, "commit"),
+        started_at=_text(found, "started_at"),
+        commits_behind=_whole(found, "commits_behind"),
     )
 
 

@@ -42,7 +42,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """`0.4 s`, `12 s`, `3 min 05 s`, `1 h 02 min`."""
+    """`0.4 s`, `12 s`, `3 min 05 s`, `1 h 02 min`, `2 d 07 h`."""
     if seconds is None:
         return "-"
     if seconds < 10:
@@ -52,4 +52,6 @@ def duration(seconds: float | None) -> str:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"

@@ -71,6 +71,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     add("--python-path", action="append", default=[], metavar="P", help="folder in the checkout")
     add("--chain", metavar="M:F", help="unfused op timed beside it (roofline)")
     add("--baseline", type=Path, metavar="FILE", help="document to compare with (codeobject)")
+    add("--commits-behind", type=int, metavar="N", help="from the commit to the baseline's")
     add("--target-name", default="", help="name for the document")
     add("--commit", metavar="SHA40", help="commit for the document")
     add(

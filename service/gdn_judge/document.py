@@ -9,6 +9,7 @@ every part can import it.
       │    ├─ Check        (one judged output)
       │    └─ Measurement  (samples of one timed quantity, all kept)
       ├─ Kernel            (each code object that ran)
+      ├─ Baseline          (the earlier result it was compared with)
       └─ environment       (fingerprint: flat str -> str | int | float | bool | None)
 
 JSON is strict: NaN and infinities never reach it (`to_json` raises ValueError).
@@ -151,6 +152,21 @@ class Kernel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The earlier result of the same suite that a run was compared with.
+
+    `commits_behind` counts first parents from the judged commit back to `commit`, 1
+    for the parent; None where the judge was not told. `started_at` is that run's.
+    """
+
+    commit: str | None
+    started_at: str
+    judge_version: str
+    kernel_digest: str | None = None
+    commits_behind: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Document:
     suite: Suite
     device_kind: DeviceKind
@@ -168,6 +184,7 @@ class Document:
     partial: bool = False  # some planned cases did not run; never a baseline
     kernel_digest: str | None = None  # over all kernels that ran, sorted
     kernels: list[Kernel] = field(default_factory=list)
+    baseline: Baseline | None = None  # None: nothing was compared with
     ceilings: list[Measurement] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
     environment: dict[str, Scalar] = field(default_factory=dict)

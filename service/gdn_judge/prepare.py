@@ -8,7 +8,7 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gdn_judge import candidate, cases, host, processes, settings
@@ -59,6 +59,11 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         quick=options.quick,
     )
     interpreted = options.device is DeviceKind.INTERPRETER
+    facts = environment()
+    baseline = _baseline(options.baseline, options.suite, options.device)
+    if baseline is not None and _other_compiler(baseline, facts):
+        notes = [*notes, _other_compiler(baseline, facts)]
+        baseline = None
     request = Request(
         suite=options.suite,
         scope=scope,
@@ -66,7 +71,7 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         import_path=options.import_path,
         commit=options.commit,
         device_index=options.device_index,
-        environment=environment(),
+        environment=facts,
         notes=[*([_INTERPRETER_NOTE] if interpreted else []), *notes],
     )
     session = Session(
@@ -78,20 +83,42 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         launches=options.launches,
         chain=options.chain is not None,
         quick=options.quick,
-        baseline=_baseline(options.baseline),
+        baseline=baseline,
+        commits_behind=options.commits_behind,
     )
     drawn = cases.draw(scope, session.seed.rng("drawn sizes"))
     scope = dataclasses.replace(scope, drawn=drawn)
     return dataclasses.replace(request, scope=scope), session
 
 
-def _baseline(path: Path | None) -> Document | None:
+def _baseline(path: Path | None, suite: Suite, device: DeviceKind) -> Document | None:
     if path is None:
         return None
+    if suite is not Suite.CODEOBJECT:
+        raise UsageError(f"--baseline is for the suite codeobject, not {suite.value}")
     try:
-        return Document.from_json(path.read_text())
+        found = Document.from_json(path.read_text())
     except (OSError, ValueError) as error:
         raise UsageError(f"--baseline {path} is no verdict document: {error}") from error
+    if (found.suite, found.device_kind) != (suite, device):
+        raise UsageError(
+            f"--baseline {path} is of {found.suite.value} on {found.device_kind.value}, "
+            f"this run is {suite.value} on {device.value}"
+        )
+    if found.partial:
+        raise UsageError(f"--baseline {path} is partial: some of its planned cases did not run")
+    return found
+
+
+def _other_compiler(baseline: Document, facts: Mapping[str, Scalar]) -> str:
+    """Why the two cannot be compared, or ""."""
+    then, now = baseline.environment.get("triton"), facts["triton"]
+    if then is None or then == now:
+        return ""
+    return (
+        f"Not compared with the baseline: Triton {then} compiled it, and Triton {now} this commit; "
+        "what differs may be the compiler's doing."
+    )
 
 
 def process(

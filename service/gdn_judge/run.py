@@ -22,6 +22,7 @@ from gdn_judge import (
     yardsticks,
 )
 from gdn_judge.cases import Planned, Scope
+from gdn_judge.codeobject import baseline
 from gdn_judge.codeobject import suite as codeobject
 from gdn_judge.document import (
     Case,
@@ -38,6 +39,7 @@ from gdn_judge.verdicts import REASON_LIMIT, Progress, Request
 
 _DEATHS_IN_A_ROW = 3  # after these the rest is not run: each costs a new process or a timeout
 _DEADLY = (Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.PROTOCOL_ERROR)
+CANDIDATE = "candidate"  # the only arm of a run so far
 _DRIFT = 0.02  # of the ceiling between the start and the end of a run
 
 
@@ -45,6 +47,9 @@ class Events:
     """What a run reports while it goes; the base class reports nothing."""
 
     def planned(self, total: int) -> None: ...
+
+    def arm(self, name: str, moment: str) -> None:
+        """A border of an arm: `moment` is "before" or "after" it."""
 
     def case(self, case: Case, done: int, total: int) -> None: ...
 
@@ -92,23 +97,16 @@ PLANS: dict[Suite, Callable[[Scope], list[Planned]]] = {
 
 
 def _all_cases(request: Request, session: Session, progress: Progress, events: Events) -> None:
-    if request.suite is Suite.ROOFLINE:
-        with _yardsticks(request, session, progress, events) as setting:
-            _each(
-                lambda planned, session: roofline.judge(planned, session, setting),
-                session,
-                progress,
-                events,
-            )
-    else:
-        if request.torch_device is not None:
-            session.facts |= yardsticks.facts(request.torch_device)
-        judges = {
+    with _on_device(request, session, progress, events) as setting:
+        judges: dict[Suite, Callable[[Planned, Session], Judged]] = {
             Suite.CORRECTNESS: correctness.judge,
             Suite.DETERMINISM: determinism.judge,
+            Suite.ROOFLINE: lambda planned, session: roofline.judge(planned, session, setting),
             Suite.CODEOBJECT: codeobject.judge,
         }
         _each(judges[request.suite], session, progress, events)
+        if request.suite is Suite.CODEOBJECT:
+            session.compared = baseline.words(session, progress.done)
 
 
 def _each(
@@ -131,21 +129,34 @@ def _each(
 
 
 @contextlib.contextmanager
-def _yardsticks(
+def _on_device(
     request: Request, session: Session, progress: Progress, events: Events
 ) -> Iterator[Setting]:
-    """Ceilings measured before the candidate starts and after it has ended."""
+    """The arm of the candidate, between two looks at the device with nobody on it.
+
+    The looks are the canary, and the ceilings where the suite needs them.
+    """
     device = request.torch_device
     if device is None:
-        yield Setting()
+        with _arm(session, events):
+            yield Setting()
+        return
+    if request.suite is not Suite.ROOFLINE:
+        look = yardsticks.look(device)
+        session.facts |= look.facts
+        progress.ceilings += look.measurements("before")
+        with _arm(session, events):
+            yield Setting()
+        progress.ceilings += yardsticks.look(device).measurements("after")
         return
     events.log(f"measuring the ceilings of {device}")
     before = yardsticks.measure(device)
-    probe = telemetry.probe(request.scope.device, request.device_index)
+    uuid = before.facts.get("device.uuid")
+    probe = telemetry.probe(request.scope.device, request.device_index, uuid)
     session.facts |= {**before.facts, **probe.facts()}
     progress.ceilings += before.measurements("before")
-    yield Setting(yardsticks=before, probe=probe)
-    session.drop()
+    with _arm(session, events):
+        yield Setting(yardsticks=before, probe=probe)
     after = yardsticks.measure(device)
     progress.ceilings += after.measurements("after")
     drift = after.rmw_bytes_per_s / before.rmw_bytes_per_s - 1
@@ -153,6 +164,17 @@ def _yardsticks(
         session.notes.append(
             f"the read-modify-write ceiling moved by {100 * drift:+.1f} % during the run"
         )
+
+
+@contextlib.contextmanager
+def _arm(session: Session, events: Events) -> Iterator[None]:
+    """Reports the borders of the candidate's time; its processes are gone at the second."""
+    events.arm(CANDIDATE, "before")
+    try:
+        yield
+    finally:
+        session.drop()
+        events.arm(CANDIDATE, "after")
 
 
 def _one_case(

@@ -48,6 +48,8 @@ class Session:
     chain: bool = False  # whether the target has an unfused op beside it
     quick: bool = False
     baseline: Document | None = None  # of the same suite, to compare with
+    commits_behind: int | None = None  # from the judged commit back to the baseline's
+    compared: str = ""  # what the comparison amounts to, in words
     seed: generate.Seed = field(default_factory=lambda: generate.Seed(secrets.token_bytes(32)))
     hello: Hello | None = None
     kernels: dict[tuple[str, str], KernelRun] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from gdn_judge import JUDGE_VERSION
 from gdn_judge.cases import Planned, Scope
 from gdn_judge.document import (
+    Baseline,
     Case,
     Document,
     FailureClass,
@@ -62,6 +63,8 @@ def document(
     missing = progress.plan[len(progress.done) :]
     reached = [*progress.done, *map(_not_run, missing)]
     verdict, reason, failure = _verdict(progress, reached)
+    if verdict is Verdict.PASSED and session.compared:
+        reason = f"{reason}; {session.compared}"
     kernels = _kernels(session)
     made = Document(
         suite=request.suite,
@@ -80,6 +83,7 @@ def document(
         partial=bool(missing),
         kernel_digest=_digest(kernels),
         kernels=kernels,
+        baseline=_baseline(session),
         ceilings=progress.ceilings,
         declarations=session.declarations,
         environment={**request.environment, **_facts(session)},
@@ -146,6 +150,18 @@ def _digest(kernels: Sequence[Kernel]) -> str | None:
     if not kernels:
         return None
     return hashlib.sha256("".join(sorted(kernel.digest for kernel in kernels)).encode()).hexdigest()
+
+
+def _baseline(session: Session) -> Baseline | None:
+    if session.baseline is None:
+        return None
+    return Baseline(
+        commit=session.baseline.commit,
+        started_at=session.baseline.started_at,
+        judge_version=session.baseline.judge_version,
+        kernel_digest=session.baseline.kernel_digest,
+        commits_behind=session.commits_behind,
+    )
 
 
 def _facts(session: Session) -> dict[str, Scalar]:

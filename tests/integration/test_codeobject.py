@@ -13,7 +13,7 @@ from gdn_judge.cases import Scope
 from gdn_judge.codeobject import bugs, suite
 from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
-from gdn_judge.document import Check, DeviceKind, Document, Kernel, Outcome, Suite, Verdict
+from gdn_judge.document import Case, Check, DeviceKind, Document, Kernel, Outcome, Suite, Verdict
 from gdn_judge.session import Session
 
 ROOT = Path(__file__).parents[2]
@@ -71,8 +71,8 @@ def test_the_suite_audits_traffic_and_compares_with_a_baseline() -> None:
         device_kind=DeviceKind.GFX950_EMULATED,
         verdict=Verdict.INCONCLUSIVE,
         reason="",
-        planned=[],
-        cases=[],
+        planned=["gfx950-1x2-T1"],
+        cases=[Case(id="gfx950-1x2-T1", params={}, outcome=Outcome.PASSED)],
         judge_version="0",
         target="t",
         import_path=OP,

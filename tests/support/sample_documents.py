@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gdn_judge.document import (
+    Baseline,
     Case,
     Check,
     DeviceKind,
@@ -304,6 +305,12 @@ def codeobject() -> Document:
         cases,
         device_kind=DeviceKind.GFX950_EMULATED,
         kernels=kernels,
+        baseline=Baseline(
+            commit="c" * 40,
+            started_at="2025-12-30T09:30:00.000Z",
+            judge_version="0.1.0",
+            commits_behind=3,
+        ),
         reason="1 of 2 kernels spills",
         environment={},
     )

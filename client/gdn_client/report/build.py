@@ -29,6 +29,7 @@ def section(document: Document) -> Section:
         *(f"{key}: {value}" for key, value in document.declarations.items()),
         *roofline.facts(document),
         f"kernel {document.kernel_digest[:12]}" if document.kernel_digest else "",
+        *codeobject.facts(document),
         f"judge {document.judge_version}" if document.judge_version else "",
         duration(document.duration_s),
         "partial: some planned cases did not run" if document.partial else "",

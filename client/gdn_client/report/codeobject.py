@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from gdn_client.document import Document, Kernel
 from gdn_client.report.cases import worst_by_check
 from gdn_client.report.figures import scalar
 from gdn_client.report.table import EMPTY, Cell, Column, Table, without_empty_columns
-from gdn_client.text import one_line
+from gdn_client.text import counted, duration, one_line
 
 
 def tables(document: Document) -> list[Table]:
@@ -15,6 +17,30 @@ def tables(document: Document) -> list[Table]:
     for kernel in document.kernels:
         kernels.setdefault(kernel.arch, []).append(kernel)
     return [*map(kernel_table, kernels.values()), *worst_by_check(document)]
+
+
+def facts(document: Document) -> list[str]:
+    """["baseline 1a2b3c4d5e6f, 3 commits behind, judged 2 h 05 min before"], or []."""
+    found = document.baseline
+    if found is None:
+        return []
+    parts = [f"baseline {found.commit[:12]}"] if found.commit else ["baseline of no commit"]
+    if found.commits_behind is not None:
+        parts.append(f"{counted(found.commits_behind, 'commit')} behind")
+    then, this = _moment(found.started_at), _moment(document.started_at)
+    if then and this:
+        seconds = (this - then).total_seconds()
+        parts.append(f"judged {duration(abs(seconds))} {'before' if seconds >= 0 else 'after'}")
+    return [", ".join(parts)]
+
+
+def _moment(text: str) -> datetime | None:
+    """None for what is no time with a zone; documents are read leniently."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else None
 
 
 def kernel_table(kernels: list[Kernel]) -> Table:

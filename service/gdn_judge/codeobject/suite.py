@@ -8,15 +8,15 @@ the kernel is executed too, for the traffic audit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from gdn_judge import correctness, generate
 from gdn_judge.capture import Code
 from gdn_judge.cases import Planned, Scope
-from gdn_judge.codeobject import gfx950, sm90
+from gdn_judge.codeobject import baseline, gfx950, sm90
+from gdn_judge.codeobject.baseline import Compiled
 from gdn_judge.codeobject.compiler import ARCHS, Compiler
 from gdn_judge.contract import call_bytes
-from gdn_judge.document import Check, DeviceKind, Document, Scalar
+from gdn_judge.document import Check, DeviceKind, Scalar
 from gdn_judge.emulator.assembly import Program
 from gdn_judge.emulator.launch import Report
 from gdn_judge.judged import Judged
@@ -44,15 +44,6 @@ def plan(scope: Scope) -> list[Planned]:
     ]
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """One kernel of a call, named, hashed, and measured."""
-
-    name: str
-    digest: str
-    resources: Mapping[str, Scalar]
-
-
 def judge(planned: Planned, session: Session) -> Judged:
     """Run one planned case. Raises CandidateError, NotModelled, OutOfTime."""
     compiler = session.executor()
@@ -62,7 +53,10 @@ def judge(planned: Planned, session: Session) -> Judged:
     limit = min(300.0, session.left())
     launches = compiler.compiled(arch, planned.heads, planned.rows, options, limit)
     kernels = [measured(arch, code, compiler) for _, code in launches]
-    checks = [check for kernel in kernels for check in _checks(planned, kernel, session)]
+    alone = len({kernel.name for kernel in kernels}) == 1
+    checks = [
+        check for kernel in kernels for check in _compared(planned, kernel, session, alone=alone)
+    ]
     checks.append(_told("launches", len(launches)))
     checks += [
         _told(f"workgroups of {code.name}", _product(event.grid)) for event, code in launches
@@ -89,9 +83,21 @@ def measured(arch: str, code: Code, compiler: Compiler) -> Compiled:
     return Compiled(code.name, sm90.digest(code.assembly), found)
 
 
-def _checks(planned: Planned, kernel: Compiled, session: Session) -> Iterator[Check]:
-    arch = planned.arch
-    before = _before(session.baseline, planned, kernel.name)
+def _compared(
+    planned: Planned, kernel: Compiled, session: Session, *, alone: bool
+) -> Iterator[Check]:
+    if session.baseline is None:
+        yield from _checks(planned.arch, kernel, None)
+        return
+    before = baseline.counterpart(
+        session.baseline, planned.id, planned.arch, planned.rows, kernel, alone=alone
+    )
+    yield from _checks(planned.arch, kernel, before.resources if before else None)
+    yield baseline.told(kernel, before)
+
+
+def _checks(arch: str, kernel: Compiled, before: Mapping[str, Scalar] | None) -> Iterator[Check]:
+    """`before`: what the kernel used in the baseline; None where there is nothing to compare."""
     for names, what in ((_SPILLS[arch], "spills"), ((_SCRATCH[arch],), "scratch bytes")):
         value = sum(_int(kernel.resources, name) for name in names)
         bound = sum(_int(before, name) for name in names) if before else 0
@@ -100,7 +106,7 @@ def _checks(planned: Planned, kernel: Compiled, session: Session) -> Iterator[Ch
         )
     name = f"resident workgroups of {kernel.name}"
     value = _int(kernel.resources, _RESIDENT[arch])
-    if not before:
+    if before is None:
         yield _told(name, value)
         return
     bound = _int(before, _RESIDENT[arch])
@@ -110,19 +116,6 @@ def _checks(planned: Planned, kernel: Compiled, session: Session) -> Iterator[Ch
 def _int(resources: Mapping[str, Scalar], name: str) -> int:
     value = resources.get(name)
     return int(value) if isinstance(value, int | float) else 0
-
-
-def _before(
-    baseline: Document | None, planned: Planned, kernel: str
-) -> Mapping[str, Scalar] | None:
-    """The resources of the kernel that ran for the same size in the baseline."""
-    if baseline is None:
-        return None
-    for entry in baseline.kernels:
-        batches = str(entry.resources.get("batches", "")).split(",")
-        if entry.arch == planned.arch and entry.name == kernel and str(planned.rows) in batches:
-            return entry.resources
-    return None
 
 
 def _told(name: str, value: int | float | str) -> Check:

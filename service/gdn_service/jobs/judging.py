@@ -14,8 +14,9 @@ import structlog
 
 from gdn_judge.document import DeviceKind, FailureClass, Suite, Verdict
 from gdn_service.clock import iso, now
-from gdn_service.errors import DeviceBusy, DeviceError, RunnerError, WorkerStopping
+from gdn_service.errors import DeviceBusy, DeviceError, GitError, RunnerError, WorkerStopping
 from gdn_service.jobs.assignment import Assignment, load_assignment
+from gdn_service.jobs.baseline import Baseline, find_baseline
 from gdn_service.jobs.states import RunState
 from gdn_service.jobs.verdicts import clean, read_document
 from gdn_service.runner.account import candidate_account
@@ -102,13 +103,13 @@ class SuiteJudge:
                 force=True,  # the file lock is ours, so any lease there is a dead one's
             )
         self.store.say(job.id, f"{run.suite} on {device.id} ({device.facts.name})", run=run.id)
-        request = self._request(asked, held.device, tree, work_dir)
         try:
+            request = self._request(asked, held.device, tree, work_dir)
             with self._watch(held.device) as watch:
                 outcome = self.runner.run(request, self._control(run, held, watch))
             judged = self._classify(outcome, asked)
             return self._still_idle(held.device, run, judged, watch.visitor)
-        except RunnerError as error:
+        except (GitError, RunnerError) as error:
             return failed(FailureClass.SERVICE, str(error))
         finally:
             with self.store.write() as tx:
@@ -176,6 +177,10 @@ class SuiteJudge:
         self, asked: Assignment, device: LocalDevice, tree: Path, work_dir: Path
     ) -> JudgeRequest:
         settings, job, target = self.settings, asked.job, asked.target
+        baseline = find_baseline(self.store, self.checkouts, asked)
+        if baseline is not None:
+            place = f"{baseline.commit}, first parents back: {baseline.commits_behind}"
+            self.store.say(job.id, f"compared with {place}", run=asked.run.id)
         return JudgeRequest(
             tree=tree,
             import_path=target.import_path,
@@ -198,6 +203,8 @@ class SuiteJudge:
             call_timeout_s=settings.kernel_timeout_s,
             device_nodes=device.facts.nodes,
             cpus=device.facts.cpus,
+            baseline=_left_in(work_dir, baseline) if baseline else None,
+            commits_behind=baseline.commits_behind if baseline else None,
         )
 
     def _control(self, run: Run, held: HeldDevice, watch: Watch) -> RunControl:
@@ -233,6 +240,12 @@ class SuiteJudge:
 
 def failed(failure_class: FailureClass, reason: str) -> Judged:
     return Judged(result=Result.FAILED, reason=reason[:2000], failure_class=failure_class)
+
+
+def _left_in(work_dir: Path, baseline: Baseline) -> Path:
+    path = work_dir / "baseline.json"
+    path.write_text(baseline.document, encoding="utf-8")
+    return path
 
 
 def _without_document(outcome: JudgeOutcome, timeout_s: float) -> Judged:

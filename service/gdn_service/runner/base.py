@@ -28,7 +28,7 @@ class JudgeRequest:
     `call_timeout_s` bounds one call of the op, beside what its rows need.
     A GPU is named by `device_uuid`: it alone is made visible, so its index becomes 0.
     `device_nodes` are its device files with their group ids (AMD), `cpus` the kernel's
-    list of the cores near it.
+    list of the cores near it. `baseline` is an earlier document, `commits_behind` how far.
     """
 
     tree: Path
@@ -51,6 +51,8 @@ class JudgeRequest:
     timeout_s: float
     device_nodes: tuple[tuple[str, int], ...] = ()
     cpus: str = ""
+    baseline: Path | None = None
+    commits_behind: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,10 @@ def judge_arguments(request: JudgeRequest, out: Path) -> list[str]:
         arguments += ["--batch-sizes", ",".join(str(size) for size in request.batch_sizes)]
     if request.heads:
         arguments += ["--heads", request.heads]
+    if request.baseline is not None:
+        arguments += ["--baseline", str(request.baseline)]
+        if request.commits_behind is not None:
+            arguments += ["--commits-behind", str(request.commits_behind)]
     if request.candidate_user:
         arguments += ["--candidate-user", request.candidate_user]
     if request.quick:

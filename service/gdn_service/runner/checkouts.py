@@ -45,6 +45,10 @@ class Checkouts:
         self._prune()
         return checkout
 
+    def first_parents(self, target: Target, sha: str, limit: int) -> list[str]:
+        """Ancestors of a commit that was exported here, as in `Mirror.first_parents`."""
+        return self.mirror(target).first_parents(sha, limit)
+
     def import_bundle(self, target: Target, bundle_id: str, content: bytes) -> list[Head]:
         mirror = self.mirror(target)
         mirror.fetch()  # what the bundle builds on may have been pushed a moment ago

@@ -24,6 +24,7 @@ TREE = PurePosixPath("/gdn/tree")
 OUT = PurePosixPath("/gdn/out")
 WORK = PurePosixPath("/gdn/work")
 LEASH = PurePosixPath("/gdn/leash.py")
+BASELINE = PurePosixPath("/gdn/baseline.json")
 VERDICT = "verdict.json"
 _FIRST_UID, _UIDS = 200_000, 1 << 16  # above all accounts of Debian, Ubuntu and their images
 _LOG_MAX = "16m"  # of the engine's own copy; the service's copy has its own limit
@@ -89,6 +90,7 @@ def _arguments(request: JudgeRequest) -> list[str]:
         request,
         tree=Path(TREE),
         work_dir=Path(WORK),
+        baseline=None if request.baseline is None else Path(BASELINE),
         device_index=0,  # one device is shown, so it is the first
         candidate_user=request.candidate_user or str(candidate_uid(request.work_dir.name)),
     )
@@ -147,6 +149,7 @@ def _mounts(request: JudgeRequest, leash: Path, allowance: Allowance) -> list[di
         _bind(str(request.tree), str(TREE)),
         _bind(str(leash), str(LEASH)),
         _bind(str(request.work_dir / "out"), str(OUT), writable=True),
+        *([_bind(str(request.baseline), str(BASELINE))] if request.baseline else []),
         *(_bind(folder, folder) for folder in allowance.mounts),
     ]
 

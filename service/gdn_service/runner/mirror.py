@@ -150,3 +150,17 @@ class Mirror:
             author_date=date,
             parents=tuple(parents.split()),
         )
+
+    def first_parents(self, sha: str, limit: int) -> list[str]:
+        """At most `limit` ancestors along first parents, the nearest first, without `sha`."""
+        listed = self._git.run(
+            [
+                "rev-list",
+                "--first-parent",
+                f"--max-count={limit + 1}",
+                "--end-of-options",
+                full_sha(sha),
+            ],
+            git_dir=self.path,
+        )
+        return listed.decode().split()[1:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +16,8 @@ from gdn_judge.document import Case as JudgedCase
 from gdn_judge.document import Document as VerdictDocument
 from gdn_judge.document import Kernel as JudgedKernel
 from gdn_judge.document import Measurement as JudgedMeasurement
+from gdn_judge.document import Verdict
+from gdn_service.jobs.states import RunState
 from gdn_service.store import models
 from gdn_service.store.jobs import JobRepository
 
@@ -59,6 +62,36 @@ class ResultRepository:
         return self._session.scalar(
             select(models.Document.body).where(models.Document.run_id == run_id)
         )
+
+    def comparable(self, job: models.Job, suite: str, commits: Sequence[str]) -> dict[str, str]:
+        """The latest complete, valid run of `suite` on each of `commits`: commit -> run id.
+
+        Only runs that may be held against one of `job`: same target, device kind and heads,
+        and the same sizes or all of the suite's own.
+        """
+        query = (
+            select(models.Job, models.Run.id)
+            .join(models.Run.job)
+            .where(
+                models.Job.target == job.target,
+                models.Job.device_kind == job.device_kind,
+                models.Job.commit_sha.in_(commits),
+                models.Run.suite == suite,
+                models.Run.state == RunState.FINISHED,
+                models.Run.valid.is_(True),
+                models.Run.partial.is_(False),
+                models.Run.verdict.in_((Verdict.PASSED, Verdict.FAILED)),
+                models.Run.environment_id.is_not(None),
+            )
+            .order_by(models.Run.id)
+        )
+        plan = (job.batch_sizes, job.quick)
+        return {
+            other.commit_sha: run_id
+            for other, run_id in self._session.execute(query)
+            if other.heads == job.heads
+            and (other.batch_sizes, other.quick) in (plan, (None, False))
+        }
 
     def counts(self, run_id: str) -> dict[str, int]:
         """How many cases ended in each outcome."""

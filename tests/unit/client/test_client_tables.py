@@ -73,6 +73,23 @@ def test_terminal(name: str, width: int, same_as_golden: Compare) -> None:
     same_as_golden(f"{name}_{width}.txt", text)
 
 
+def test_a_baseline_says_how_far_behind_it_is() -> None:
+    data = sample.codeobject().to_dict()
+    cases = {
+        (3, "2025-12-30T09:30:00Z"): "3 commits behind, judged 2 d 17 h before",
+        (1, "2026-01-02T04:04:05Z"): "1 commit behind, judged 1 h 00 min after",
+        (None, "2026-01-02T03:04:00Z"): "judged 5.0 s before",
+        (2, "once"): "2 commits behind",
+        (2, "2026-01-02T03:04:00"): "2 commits behind",
+    }
+    for (behind, started), words in cases.items():
+        data["baseline"] |= {"commits_behind": behind, "started_at": started}
+        facts = section(read_document(data)).facts
+        assert [fact for fact in facts if "baseline" in fact] == [f"baseline cccccccccccc, {words}"]
+    data["baseline"] = None
+    assert not any("baseline" in fact for fact in section(read_document(data)).facts)
+
+
 def whole_report() -> Report:
     documents = {f"r{n}": make() for n, make in enumerate(DOCUMENTS.values())}
     runs = [

@@ -102,6 +102,16 @@ def test_only_the_output_folder_is_writable() -> None:
     assert mounts[-1]["Source"] == mounts[-1]["Target"] == "/opt/rocm"
 
 
+def test_a_baseline_is_shown_read_only() -> None:
+    baseline = Path("/data/work/run-7/baseline.json")
+    made = body(dataclasses.replace(REQUEST, baseline=baseline, commits_behind=2))
+    words = made["Cmd"]
+    assert words[words.index("--baseline") + 1] == "/gdn/baseline.json"
+    assert words[words.index("--commits-behind") + 1] == "2"
+    (mount,) = [m for m in made["HostConfig"]["Mounts"] if m["Target"] == "/gdn/baseline.json"]
+    assert (mount["Source"], mount["ReadOnly"]) == (str(baseline), True)
+
+
 def test_the_operators_cores_win_over_the_devices() -> None:
     config = body(AMD, cpus="0-7", memory_nodes="0")["HostConfig"]
     assert (config["CpusetCpus"], config["CpusetMems"]) == ("0-7", "0")

@@ -108,3 +108,18 @@ def test_a_shallow_clone_can_be_a_target(git: Git, repo: Repo, tmp_path: Path) -
     clone = tmp_path / "clone"
     repo.git("clone", "--quiet", "--depth=1", f"file://{repo.path}", str(clone))
     assert Mirror(git, tmp_path / "mirrors", "shallow", str(clone)).resolve(sha) == sha
+
+
+def test_first_parents_leave_out_what_was_merged(mirror: Mirror, repo: Repo) -> None:
+    root = repo.git("rev-parse", "HEAD")
+    repo.git("checkout", "--quiet", "-b", "side")
+    side = repo.commit("side", {"s": "1"})
+    repo.git("checkout", "--quiet", "main")
+    main = repo.commit("main", {"m": "1"})
+    repo.git("merge", "--quiet", "--no-ff", "-m", "merge", "side")
+    merge = repo.git("rev-parse", "HEAD")
+    mirror.fetch()
+    assert mirror.first_parents(merge, 10) == [main, root]
+    assert mirror.first_parents(merge, 1) == [main]
+    assert mirror.first_parents(side, 10) == [root]
+    assert mirror.first_parents(root, 10) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable
@@ -103,6 +104,14 @@ def test_the_command_line_says_everything(stand: Stand) -> None:
     ):
         assert part in text
     assert "--chain" not in words
+
+
+def test_a_baseline_is_named_with_its_place(stand: Stand) -> None:
+    request = stand.request()
+    assert "--baseline" not in judge_arguments(request, Path("/out"))
+    compared = dataclasses.replace(request, baseline=Path("/b.json"), commits_behind=3)
+    text = " ".join(judge_arguments(compared, Path("/out")))
+    assert "--baseline /b.json --commits-behind 3" in text
 
 
 def test_a_crash_is_seen_by_its_signal(stand: Stand) -> None:

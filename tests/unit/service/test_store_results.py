@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
 
-from gdn_judge.document import Case, Check, Outcome
+from gdn_judge.document import Case, Check, Document, Outcome, Suite, Verdict
 from gdn_service.store import models
+from gdn_service.store.models import Run
 from gdn_service.store.store import Store
 from support.service_rows import DEVICE, add_device, add_job, add_target, document
 
@@ -77,3 +80,59 @@ def test_runs_share_an_environment_and_a_kernel(store: Store, run_id: str) -> No
     assert _count(store, models.Environment) == 1
     assert _count(store, models.Kernel) == 1
     assert _count(store, models.RunKernel) == 2
+
+
+def _result(store: Store, judged: Document, **job: Any) -> Run:
+    """A finished run with `judged` as its document."""
+    added = add_job(store, suites=(judged.suite,), **job)
+    with store.write() as tx:
+        tx.jobs.start_run(added.runs[0].id, DEVICE)
+        tx.results.receive(added.runs[0].id, judged.to_json())
+        assert tx.results.store(added.runs[0].id, judged)
+    return added.runs[0]
+
+
+def test_only_complete_valid_results_of_the_same_kind_are_comparable(
+    store: Store, run_id: str
+) -> None:
+    judged = document(suite=Suite.CODEOBJECT)
+    for number, (job, change) in enumerate(
+        [
+            ({}, {}),
+            ({}, {"verdict": Verdict.FAILED, "reason": "spills"}),
+            ({}, {"partial": True}),
+            ({}, {"verdict": Verdict.INCONCLUSIVE}),
+            ({}, {"suite": Suite.CORRECTNESS}),
+            ({"device_kind": "sm90"}, {}),
+            ({"target": "other"}, {}),
+            ({"heads": "1x2"}, {}),
+            ({"batch_sizes": [1, 8]}, {}),
+            ({"batch_sizes": [1]}, {}),
+            ({"quick": True}, {}),
+        ]
+    ):
+        if "target" in job:
+            add_target(store, "other")
+        _result(store, dataclasses.replace(judged, **change), **job, commit_sha=f"{number:040}")
+    shas = [f"{number:040}" for number in range(20)]
+    asked = {"plain": {}, "sizes": {"batch_sizes": [1, 8]}, "quick": {"quick": True}}
+    jobs = {name: add_job(store, suites=("codeobject",), **job) for name, job in asked.items()}
+    with store.read() as tx:
+        found = {
+            name: sorted(map(int, tx.results.comparable(job, "codeobject", shas)))
+            for name, job in jobs.items()
+        }
+        assert tx.results.comparable(jobs["plain"], "codeobject", shas[1:2]).keys() == {shas[1]}
+    assert found == {"plain": [0, 1], "sizes": [0, 1, 8], "quick": [0, 1, 10]}
+
+
+def test_the_latest_valid_result_of_a_commit_is_compared_with(store: Store, run_id: str) -> None:
+    judged = document(suite=Suite.CODEOBJECT)
+    runs = [_result(store, judged, commit_sha="a" * 40).id for _ in range(3)]
+    job = add_job(store, suites=("codeobject",))
+    for expected in reversed(runs):
+        with store.write() as tx:
+            assert tx.results.comparable(job, "codeobject", ["a" * 40]) == {"a" * 40: expected}
+            tx.session.get_one(Run, expected).valid = False
+    with store.read() as tx:
+        assert tx.results.comparable(job, "codeobject", ["a" * 40]) == {}

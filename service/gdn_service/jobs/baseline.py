@@ -1,0 +1,41 @@
+"""Which earlier result a run is compared with.
+
+It is the complete, valid result of the nearest first-parent ancestor: same target,
+device kind, suite and heads, and either the same sizes or the suite's full plan.
+Order is git's, never that of dates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gdn_judge.document import Suite
+from gdn_service.jobs.assignment import Assignment
+from gdn_service.runner.checkouts import Checkouts
+from gdn_service.store.store import Store
+
+COMPARED = (Suite.CODEOBJECT,)  # suites that judge against an earlier result
+SEARCHED = 1000  # ancestors looked at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """`commits_behind` is 1 for the parent; `document` is as the judge wrote it."""
+
+    commit: str
+    commits_behind: int
+    document: str
+
+
+def find_baseline(store: Store, checkouts: Checkouts, asked: Assignment) -> Baseline | None:
+    """None where no ancestor has such a result. Raises GitError."""
+    if asked.run.suite not in COMPARED:
+        return None
+    ancestors = checkouts.first_parents(asked.target, asked.job.commit_sha, SEARCHED)
+    with store.read() as tx:
+        runs = tx.results.comparable(asked.job, asked.run.suite, ancestors)
+        for behind, sha in enumerate(ancestors, start=1):
+            body = tx.results.document(runs[sha]) if sha in runs else None
+            if body is not None:
+                return Baseline(commit=sha, commits_behind=behind, document=body)
+    return None
