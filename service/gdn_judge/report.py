@@ -26,6 +26,9 @@ class JsonEvents(Events):
     def planned(self, total: int) -> None:
         self._write(event="planned", total=total)
 
+    def arm(self, name: str, moment: str) -> None:
+        self._write(event="arm", arm=name, moment=moment)
+
     def case(self, case: Case, done: int, total: int) -> None:
         self._write(
             event="case",

@@ -36,6 +36,7 @@ from gdn_judge.judged import Judged
 from gdn_judge.session import OutOfTime, Session
 from gdn_judge.timed import Setting
 from gdn_judge.verdicts import REASON_LIMIT, Progress, Request
+from gdn_judge.yardsticks import Look, Yardsticks
 
 _DEATHS_IN_A_ROW = 3  # after these the rest is not run: each costs a new process or a timeout
 _DEADLY = (Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.PROTOCOL_ERROR)
@@ -141,29 +142,29 @@ def _on_device(
         with _arm(session, events):
             yield Setting()
         return
-    if request.suite is not Suite.ROOFLINE:
-        look = yardsticks.look(device)
-        session.facts |= look.facts
-        progress.ceilings += look.measurements("before")
-        with _arm(session, events):
-            yield Setting()
-        progress.ceilings += yardsticks.look(device).measurements("after")
-        return
-    events.log(f"measuring the ceilings of {device}")
-    before = yardsticks.measure(device)
+    timed = request.suite is Suite.ROOFLINE
+    look: Callable[[str], Look] = yardsticks.measure if timed else yardsticks.look
+    events.log(f"measuring the {'ceilings' if timed else 'canary'} of {device}")
+    before = look(device)
     uuid = before.facts.get("device.uuid")
-    probe = telemetry.probe(request.scope.device, request.device_index, uuid)
+    probe = telemetry.probe(request.scope.device, request.device_index, uuid=uuid)
+    if isinstance(probe, telemetry.NoProbe):
+        session.notes.append(f"clocks, power and driver of {device} could not be read")
     session.facts |= {**before.facts, **probe.facts()}
     progress.ceilings += before.measurements("before")
     with _arm(session, events):
-        yield Setting(yardsticks=before, probe=probe)
-    after = yardsticks.measure(device)
+        yield Setting(yardsticks=before if isinstance(before, Yardsticks) else None, probe=probe)
+    after = look(device)
     progress.ceilings += after.measurements("after")
+    if isinstance(before, Yardsticks) and isinstance(after, Yardsticks):
+        session.notes += _drift(before, after)
+
+
+def _drift(before: Yardsticks, after: Yardsticks) -> list[str]:
     drift = after.rmw_bytes_per_s / before.rmw_bytes_per_s - 1
-    if abs(drift) > _DRIFT:
-        session.notes.append(
-            f"the read-modify-write ceiling moved by {100 * drift:+.1f} % during the run"
-        )
+    if abs(drift) <= _DRIFT:
+        return []
+    return [f"the read-modify-write ceiling moved by {100 * drift:+.1f} % during the run"]
 
 
 @contextlib.contextmanager

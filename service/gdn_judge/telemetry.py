@@ -17,6 +17,7 @@ from typing import Protocol
 from gdn_judge import host, settings
 from gdn_judge.document import DeviceKind, Scalar
 
+_NVML = "libnvidia-ml.so.1"
 _PERIOD_S = 0.02
 _CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0
 
@@ -40,17 +41,16 @@ class NoProbe:
 
 
 class NvmlProbe:
-    """One NVIDIA device. Raises OSError where the library or the device is missing."""
+    """One NVIDIA device by its UUID. Raises OSError where library or device is missing.
 
-    def __init__(self, index: int) -> None:
-        self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    Never by an index: NVML counts all devices, CUDA those that are shown to the process.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        self._nvml = ctypes.CDLL(_NVML)
         self._check(self._nvml.nvmlInit_v2())
         self._device = ctypes.c_void_p()
-        self._check(
-            self._nvml.nvmlDeviceGetHandleByIndex_v2(
-                ctypes.c_uint(index), ctypes.byref(self._device)
-            )
-        )
+        self._check(self._nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(self._device)))
 
     def sample(self) -> dict[str, float]:
         values = {
@@ -127,11 +127,17 @@ class HwmonProbe:
         }
 
 
-def probe(kind: DeviceKind, index: int, sysfs: Path = Path("/sys/class/drm")) -> Probe:
-    """The probe of a device, or NoProbe where it cannot be read."""
-    if kind is DeviceKind.SM90:
+def probe(
+    kind: DeviceKind, index: int, sysfs: Path = Path("/sys/class/drm"), *, uuid: Scalar = None
+) -> Probe:
+    """The probe of a device, or NoProbe where it cannot be read.
+
+    An NVIDIA device is found by `uuid`, as CUDA gives it; an AMD device by `index`
+    among those that are shown.
+    """
+    if kind is DeviceKind.SM90 and isinstance(uuid, str):
         with contextlib.suppress(OSError):
-            return NvmlProbe(index)
+            return NvmlProbe(uuid)
     if kind is DeviceKind.GFX950:
         roots = sorted(sysfs.glob("card*/device/hwmon/hwmon*"), key=_card_number)
         shown = settings.shown_amd_device()

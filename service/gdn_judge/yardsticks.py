@@ -1,4 +1,4 @@
-"""Run the trusted process that measures a device's ceilings, and read what it found."""
+"""Run the trusted process that measures a device, and read what it found."""
 
 from __future__ import annotations
 
@@ -21,14 +21,42 @@ _PATIENCE_S = 180.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Yardsticks:
+class Canary:
+    """Times of the two fixed kernels (ceilings/canary.py) in us; `bytes` moved by one copy."""
+
+    copy: list[float]
+    compute: list[float]
+    bytes: int
+
+    def measurements(self, when: str) -> list[Measurement]:
+        """For the document: `when` says "before" or "after" the candidate."""
+        return [
+            measurement(
+                f"canary_copy {when}", MeasurementKind.GPU_TIME, self.copy, bytes_moved=self.bytes
+            ),
+            measurement(f"canary_compute {when}", MeasurementKind.GPU_TIME, self.compute),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a device is and how it does at one moment, for suites that time nothing."""
+
+    canary: Canary
+    facts: dict[str, Scalar]
+
+    def measurements(self, when: str) -> list[Measurement]:
+        return self.canary.measurements(when)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yardsticks(Look):
     """Ceilings of one device at one moment; times in us, `bytes` moved by rmw and copy."""
 
     rmw: list[float]
     copy: list[float]
     launch: list[float]
     bytes: int
-    facts: dict[str, Scalar]
 
     @property
     def rmw_bytes_per_s(self) -> float:
@@ -40,7 +68,7 @@ class Yardsticks:
 
     def measurements(self, when: str) -> list[Measurement]:
         """For the document: `when` says "before" or "after" the candidate's windows."""
-        return [
+        ceilings = [
             measurement(f"{name} {when}", MeasurementKind.GPU_TIME, times, bytes_moved=moved)
             for name, times, moved in (
                 ("rmw_ceiling", self.rmw, self.bytes),
@@ -48,16 +76,26 @@ class Yardsticks:
                 ("launch_floor", self.launch, None),
             )
         ]
+        return ceilings + super().measurements(when)
 
 
 def measure(device: str) -> Yardsticks:
     """Measure on `device` ("cuda:0"). Raises HostError where it cannot be used."""
-    return _read(_ask(device))
+    found = _ask(device)
+    return Yardsticks(
+        rmw=found["rmw"],
+        copy=found["copy"],
+        launch=found["launch"],
+        bytes=found["bytes"],
+        canary=Canary(**found["canary"]),
+        facts={**found["facts"], "rmw_config": found["rmw_config"]},
+    )
 
 
-def facts(device: str) -> dict[str, Scalar]:
-    """What the device is. Raises HostError where it cannot be used."""
-    return dict(_ask(device, "--facts"))
+def look(device: str) -> Look:
+    """Facts and canary of `device`, without ceilings. Raises HostError likewise."""
+    found = _ask(device, "--brief")
+    return Look(canary=Canary(**found["canary"]), facts=found["facts"])
 
 
 def _ask(device: str, *options: str) -> dict[str, Any]:
@@ -78,13 +116,3 @@ def _ask(device: str, *options: str) -> dict[str, Any]:
         raise HostError(f"cannot use {device}: {last[0]}")
     found: dict[str, Any] = json.loads(ended.stdout)
     return found
-
-
-def _read(found: dict[str, Any]) -> Yardsticks:
-    return Yardsticks(
-        rmw=found["rmw"],
-        copy=found["copy"],
-        launch=found["launch"],
-        bytes=found["bytes"],
-        facts={**found["facts"], "rmw_config": found["rmw_config"]},
-    )

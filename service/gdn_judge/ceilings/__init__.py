@@ -1,6 +1,6 @@
 """The judge's own yardsticks on a device, measured in a trusted process of its own.
 
-It runs before and after the candidate's timed windows, never beside them, and
-knows nothing of the candidate. Started with `python -I <this folder> DEVICE
-[--facts]`; prints one JSON object.
+It runs before and after the candidate, never beside it, and knows nothing of it.
+Started with `python -I <this folder> DEVICE [--brief]`; prints one JSON object:
+what the device is, its canary, and, unless brief, its ceilings.
 """

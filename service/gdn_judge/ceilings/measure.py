@@ -15,10 +15,12 @@ import torch
 import triton
 import triton.language as tl
 
+from gdn_judge.ceilings import canary
+from gdn_judge.ceilings.events import times
+
 _BYTES = 2 << 30
 _SAMPLES = 30
 _LAUNCHES = 500
-_SLEEP_CYCLES = 400_000
 _BLOCKS = ((1024, 4), (4096, 4), (8192, 8), (16384, 16))  # elements per program, warps
 
 
@@ -33,36 +35,44 @@ def nothing(pool):  # type: ignore[no-untyped-def]
     pass
 
 
-def main(device: str, only_facts: bool) -> None:
+def main(device: str, brief: bool) -> None:
+    """Print what was found as JSON; `brief`: without the ceilings."""
     if not torch.cuda.is_available():
         sys.exit("torch sees no CUDA or HIP device on this machine")
     if torch.device(device).index >= torch.cuda.device_count():
         sys.exit(f"torch sees {torch.cuda.device_count()} devices, there is no {device}")
     torch.cuda.set_device(device)
-    json.dump(facts(device) if only_facts else measure(device), sys.stdout)
+    found = {"facts": facts(device), "canary": canary.measure(device)}
+    json.dump(found if brief else found | measure(device), sys.stdout)
 
 
 def measure(device: str) -> dict[str, Any]:
-    """{"facts": {...}, "rmw": [us...], "copy": [us...], "launch": [us...], "bytes": n}."""
+    """{"rmw": [us...], "rmw_config", "copy": [us...], "launch": [us...], "bytes": n}."""
     elements = _BYTES // 4
     source = torch.rand(elements, device=device)
     target = torch.zeros(elements, device=device)
     configs = {f"{block}x{warps}": _rmw(source, block, warps) for block, warps in _BLOCKS}
-    tuned = {name: _times(call, 5) for name, call in configs.items()}
+    tuned = {name: times(call, 5) for name, call in configs.items()}
     best = min(tuned, key=lambda name: sorted(tuned[name])[len(tuned[name]) // 2])
     return {
-        "facts": facts(device),
         "bytes": 2 * _BYTES,
         "rmw_config": best,
-        "rmw": _times(configs[best], _SAMPLES),
-        "copy": _times(lambda: target.copy_(source), _SAMPLES),
+        "rmw": times(configs[best], _SAMPLES),
+        "copy": times(lambda: target.copy_(source), _SAMPLES),
         "launch": _launch(source),
     }
 
 
 def facts(device: str) -> dict[str, Any]:
+    """What the device and its software are. Its UUID is NVML's; AMD's is not torch's to say."""
     properties: Any = torch.cuda.get_device_properties(device)
-    return {
+    uuid = getattr(properties, "uuid", None)
+    named = (
+        {}
+        if torch.version.hip or uuid is None
+        else {"device.uuid": f"GPU-{str(uuid).removeprefix('GPU-')}"}
+    )
+    return named | {
         "device": properties.name,
         "device.arch": properties.gcnArchName
         if torch.version.hip
@@ -81,23 +91,6 @@ def _rmw(pool: torch.Tensor, block: int, warps: int) -> Callable[[], Any]:
     return lambda: read_modify_write[grid](pool, 1.0, BLOCK=block, num_warps=warps)
 
 
-def _times(call: Callable[[], Any], count: int) -> list[float]:
-    """us of each call, by events, with the queue full before the first event."""
-    cuda: Any = torch.cuda
-    for _ in range(3):
-        call()
-    pairs = []
-    for _ in range(count):
-        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
-        cuda._sleep(_SLEEP_CYCLES)
-        begin.record()
-        call()
-        end.record()
-        pairs.append((begin, end))
-    cuda.synchronize()
-    return [begin.elapsed_time(end) * 1e3 for begin, end in pairs]
-
-
 def _launch(pool: torch.Tensor) -> list[float]:
     """us of one empty launch inside a graph of many."""
     nothing[(1,)](pool)
@@ -106,4 +99,4 @@ def _launch(pool: torch.Tensor) -> list[float]:
     with torch.cuda.graph(graph):
         for _ in range(_LAUNCHES):
             nothing[(1,)](pool)
-    return [us / _LAUNCHES for us in _times(graph.replay, _SAMPLES)]
+    return [us / _LAUNCHES for us in times(graph.replay, _SAMPLES)]

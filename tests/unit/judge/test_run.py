@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gdn_judge import yardsticks
 from gdn_judge.cases import Scope
 from gdn_judge.contract import Heads
 from gdn_judge.document import Case, DeviceKind, Document, FailureClass, Outcome, Suite, Verdict
@@ -25,6 +26,7 @@ from gdn_judge.numerics import Rounding
 from gdn_judge.run import Events, run
 from gdn_judge.session import Session
 from gdn_judge.verdicts import Request
+from gdn_judge.yardsticks import Canary, Look
 from support import plain_op
 from support.local_executor import LocalExecutor
 
@@ -34,9 +36,13 @@ class Heard(Events):
 
     def __init__(self) -> None:
         self.total, self.cases, self.document = 0, [], None  # type: ignore[var-annotated]
+        self.arms: list[tuple[str, str]] = []
 
     def planned(self, total: int) -> None:
         self.total = total
+
+    def arm(self, name: str, moment: str) -> None:
+        self.arms.append((name, moment))
 
     def case(self, case: Case, done: int, total: int) -> None:
         self.cases.append((case.id, done, total))
@@ -49,13 +55,14 @@ def judge(
     executor: LocalExecutor,
     suite: Suite = Suite.CORRECTNESS,
     events: Events | None = None,
+    device: DeviceKind = DeviceKind.INTERPRETER,
     **session: Any,
 ) -> Document:
-    scope = Scope(device=DeviceKind.INTERPRETER, batches=[2], heads=Heads(1, 2), quick=True)
+    scope = Scope(device=device, batches=[2], heads=Heads(1, 2), quick=True)
     request = Request(suite=suite, scope=scope, target="t", import_path="fake:op")
     state = Session(
         factory=lambda: executor,
-        device=DeviceKind.INTERPRETER,
+        device=device,
         seed=Seed(b"run"),
         launches=None,
         quick=True,
@@ -224,3 +231,54 @@ def test_invariance_is_measured() -> None:
     document = judge(LocalExecutor(op()), suite=Suite.DETERMINISM)
     values = {check.name: check.value for check in document.cases[1].checks}
     assert values == {"rows_changed_by_permutation": 0, "row_changed_when_alone": 0}
+
+
+def test_a_device_is_looked_at_with_nobody_on_it_before_and_after_the_candidate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    executor = LocalExecutor(op())
+    alive: list[int] = []
+
+    def look(device: str) -> Look:
+        assert device == "cuda:0"
+        alive.append(executor.starts - executor.closes)
+        canary = Canary(copy=[500.0, 502.0, 501.0], compute=[40.0 + len(alive)], bytes=512 << 20)
+        return Look(canary=canary, facts={"device.uuid": "GPU-1"})
+
+    monkeypatch.setattr(yardsticks, "look", look)
+    heard = Heard()
+    document = judge(executor, events=heard, device=DeviceKind.SM90)
+    assert alive == [0, 0]
+    assert [(m.name, m.median) for m in document.ceilings] == [
+        ("canary_copy before", 501.0),
+        ("canary_compute before", 41.0),
+        ("canary_copy after", 501.0),
+        ("canary_compute after", 42.0),
+    ]
+    assert document.ceilings[0].tb_per_s == pytest.approx(1.0716, abs=1e-3)
+    assert document.environment["device.uuid"] == "GPU-1"
+    assert "clocks, power and driver of cuda:0 could not be read" in document.notes
+    assert heard.arms == [("candidate", "before"), ("candidate", "after")]
+
+
+def test_a_device_that_is_gone_after_the_candidate_is_a_fault_of_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    canary = Canary(copy=[500.0], compute=[40.0], bytes=1)
+    looks = [Look(canary=canary, facts={})]
+
+    def look(device: str) -> Look:
+        if not looks:
+            raise HostError("cannot use cuda:0: device lost")
+        return looks.pop()
+
+    monkeypatch.setattr(yardsticks, "look", look)
+    document = judge(LocalExecutor(op()), device=DeviceKind.SM90)
+    assert (document.verdict, document.failure_class) == (Verdict.ERROR, FailureClass.HOST)
+    assert document.reason == "cannot use cuda:0: device lost"
+
+
+def test_on_a_cpu_there_is_no_canary_but_the_arm_has_its_borders() -> None:
+    heard = Heard()
+    assert judge(LocalExecutor(op()), events=heard).ceilings == []
+    assert heard.arms == [("candidate", "before"), ("candidate", "after")]

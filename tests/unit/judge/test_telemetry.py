@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,43 @@ def test_files_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
 def test_no_device_is_no_probe(tmp_path: Path) -> None:
     assert telemetry.probe(DeviceKind.GFX950, 0, sysfs=tmp_path).sample() == {}
     assert telemetry.probe(DeviceKind.INTERPRETER, 0).facts() == {}
+
+
+class Nvml:
+    """Two cards; the second is the one at 1980 MHz. Counts as NVML does, not as CUDA."""
+
+    UUIDS = (b"GPU-first", b"GPU-second")
+
+    def nvmlInit_v2(self) -> int:
+        return 0
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: Any) -> int:
+        if uuid not in self.UUIDS:
+            return 6  # NVML_ERROR_NOT_FOUND
+        handle._obj.value = 100 + self.UUIDS.index(uuid)
+        return 0
+
+    def nvmlDeviceGetClockInfo(self, handle: Any, _clock: Any, value: Any) -> int:
+        value._obj.value = {100: 345, 101: 1980}[handle.value]
+        return 0
+
+    def nvmlDeviceGetPowerUsage(self, handle: Any, value: Any) -> int:
+        return 3  # NVML_ERROR_NOT_SUPPORTED
+
+    def nvmlDeviceGetTemperature(self, handle: Any, _sensor: Any, value: Any) -> int:
+        return 3
+
+
+def test_an_nvidia_device_is_found_by_its_uuid_whatever_its_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The judge is shown one device, so its index is 0 there and another one in NVML."""
+    monkeypatch.setattr(telemetry.ctypes, "CDLL", lambda name: Nvml())
+    probe = telemetry.probe(DeviceKind.SM90, 0, uuid="GPU-second")
+    assert probe.sample() == {"sm_mhz": 1980.0, "memory_mhz": 1980.0}
+    for unknown in ("GPU-third", None):
+        found = telemetry.probe(DeviceKind.SM90, 0, uuid=unknown)
+        assert isinstance(found, telemetry.NoProbe)
 
 
 def test_a_window_is_summed_up() -> None:

@@ -18,13 +18,20 @@ from gdn_judge.operands import Array, CallOptions
 from gdn_judge.session import Session
 from gdn_judge.telemetry import NoProbe
 from gdn_judge.timed import Timed, expected_replays
-from gdn_judge.yardsticks import Yardsticks
+from gdn_judge.yardsticks import Canary, Yardsticks
 
 HEADS = Heads(1, 2)
 PLANNED = Planned(id="x", kind="roofline", heads=HEADS, rows=2, fp8=False)
 BYTES = call_bytes(HEADS, 2, fp8=False)
 LOAD = bench.workload(Seed(b"timed").rng("load"), HEADS, 2, calls=10, replays=4000)
-YARDSTICKS = Yardsticks(rmw=[1000.0], copy=[1000.0], launch=[0.5], bytes=4_000_000_000, facts={})
+YARDSTICKS = Yardsticks(
+    rmw=[1000.0],
+    copy=[1000.0],
+    launch=[0.5],
+    bytes=4_000_000_000,
+    canary=Canary(copy=[500.0], compute=[40.0], bytes=512 << 20),
+    facts={},
+)
 
 
 class Device:
