@@ -54,6 +54,7 @@ class Yardsticks(Look):
     """Ceilings of one device at one moment; times in us, `bytes` moved by rmw and copy."""
 
     rmw: list[float]
+    rmw_config: str  # elements of a program x warps, the best of some at that moment
     copy: list[float]
     launch: list[float]
     bytes: int
@@ -69,11 +70,13 @@ class Yardsticks(Look):
     def measurements(self, when: str) -> list[Measurement]:
         """For the document: `when` says "before" or "after" the candidate's windows."""
         ceilings = [
-            measurement(f"{name} {when}", MeasurementKind.GPU_TIME, times, bytes_moved=moved)
-            for name, times, moved in (
-                ("rmw_ceiling", self.rmw, self.bytes),
-                ("copy_ceiling", self.copy, self.bytes),
-                ("launch_floor", self.launch, None),
+            measurement(
+                f"{name} {when}", MeasurementKind.GPU_TIME, times, bytes_moved=moved, label=label
+            )
+            for name, times, moved, label in (
+                ("rmw_ceiling", self.rmw, self.bytes, self.rmw_config),
+                ("copy_ceiling", self.copy, self.bytes, ""),
+                ("launch_floor", self.launch, None, ""),
             )
         ]
         return ceilings + super().measurements(when)
@@ -84,11 +87,12 @@ def measure(device: str) -> Yardsticks:
     found = _ask(device)
     return Yardsticks(
         rmw=found["rmw"],
+        rmw_config=found["rmw_config"],
         copy=found["copy"],
         launch=found["launch"],
         bytes=found["bytes"],
         canary=Canary(**found["canary"]),
-        facts={**found["facts"], "rmw_config": found["rmw_config"]},
+        facts=found["facts"],
     )
 
 

@@ -78,6 +78,9 @@ class Settings(BaseSettings):
     idle_watch_s: float = Field(5, gt=0)  # how often the device is looked at during a run
     expected_partition: str = "SPX"  # of AMD devices; another mode is not idle
     idle_vram_margin_bytes: int = Field(256 << 20, ge=0)
+    canary_readings: int = Field(8, ge=2)  # earlier ones that make a baseline
+    canary_mads: float = Field(6, gt=0)  # half the usual range, in median absolute deviations
+    canary_margin: float = Field(0.05, gt=0, lt=1)  # and at least this part of the median
 
     @field_validator(
         "device_kinds",

@@ -13,6 +13,7 @@ settings, its worker and queue, its judge on this checkout's op.
 - holder      a process with 10 GiB at 0 % utilisation is refused within 10 s, named
 - freed       once it has died the device is idle again within 5 s
 - monitored   200 assertions beside monitors (NVML in a loop, nvidia-smi) refuse nothing
+- canary      two fixed kernels keep their usual times, and leave them when someone computes
 - intruder    a process that starts in the middle of a roofline run voids it, is named,
               and the run is repeated
 - devices     with several GPUs: two jobs at once, a device each, the other's load seen
@@ -23,6 +24,7 @@ Exit status: 0 all expectations hold, 1 one does not, 77 this machine cannot run
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import json
 import os
@@ -46,8 +48,10 @@ try:
     import structlog
 
     from gdn_judge.document import DeviceKind
+    from gdn_judge.yardsticks import look
     from gdn_service import auth, targets
     from gdn_service.errors import DeviceBusy, DeviceError
+    from gdn_service.jobs.canary import CanaryRule, judge
     from gdn_service.jobs.queue import JobQueue, migrate_queue
     from gdn_service.jobs.requests import JobRequests
     from gdn_service.jobs.rows import Submission
@@ -69,9 +73,11 @@ GIB = 1 << 30
 HELD = 10 * GIB
 REFUSED_WITHIN_S, FREE_WITHIN_S = 10.0, 5.0
 ASSERTIONS = 200
+CANARY = ("canary_copy", "canary_compute")
 HOLDS = 2  # times that a holder comes and goes
 ASSERTING_S = 35.0  # of the assertions; those not made by then are missing, which fails
-JOB_S = 65.0  # of the job that is spoiled and repeated
+CANARIES = 4  # that make the baseline here; the service waits for more
+TOTAL_S = 115.0  # after which a job that is not done is not waited for
 TARGET = "evidence"
 VOID = ("someone else used the device during the run", "the device did not stay idle")
 
@@ -79,6 +85,17 @@ JUDGE = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from gdn_judge.cli import main; sys.exit(main())"
 )
+SPINNER = """
+import select, sys, torch
+a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+a @ a
+torch.cuda.synchronize()
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for _ in range(20):
+        a @ a
+    torch.cuda.synchronize()
+"""
 HOLDER = """
 import sys, torch
 block = torch.empty(10 << 30, dtype=torch.uint8, device="cuda")
@@ -100,8 +117,15 @@ while True:
 SMI = "while nvidia-smi >/dev/null 2>&1; do sleep 0.2; done"
 
 
+STARTED = time.monotonic()
+
+
+def left() -> float:
+    """Seconds of the whole time that are left, at least 1."""
+    return max(1.0, TOTAL_S - (time.monotonic() - STARTED))
+
+
 def main() -> int:
-    started = time.monotonic()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     why = cannot_run()
     if why:
@@ -109,7 +133,7 @@ def main() -> int:
         return CANNOT_RUN
     with bench() as made:
         evidence = take(made)
-    evidence["seconds"] = round(time.monotonic() - started, 1)
+    evidence["seconds"] = round(time.monotonic() - STARTED, 1)
     json.dump(evidence, sys.stdout, indent=1)
     print()
     print(table(evidence), file=sys.stderr)
@@ -184,6 +208,19 @@ class Bench:
         with self.store.read() as tx:
             return [{"kind": event.kind} | event.data for event in tx.log.after(job_id, 0, 10_000)]
 
+    def readings(self, run_id: str) -> list[Evidence]:
+        """How idle the device was at each border of each attempt, as the service keeps it."""
+        names = ("attempt", "arm", "moment", "why", "used_bytes", "canary", "others")
+        with self.store.read() as tx:
+            rows = tx.readings.of_run(run_id)
+        return [{name: getattr(row, name) for name in names} for row in rows]
+
+    def environment(self, run: Run) -> Evidence | None:
+        if run.environment_id is None:
+            return None
+        with self.store.read() as tx:
+            return tx.results.environment(run.environment_id)
+
 
 @contextmanager
 def bench() -> Iterator[Bench]:
@@ -233,6 +270,7 @@ def take(made: Bench) -> Evidence:
     if at_start["holds"]:
         parts |= holder_and_freed(made)
         parts["monitored"] = monitored(made, device)
+        parts["canary"] = canary(made, device)
         with made.worker() as submit:
             parts["intruder"] = intruder(made, submit)
             parts["devices"] = several_devices(made, submit)
@@ -379,6 +417,36 @@ def monitored(made: Bench, device: LocalDevice) -> Evidence:
     }
 
 
+def canary(made: Bench, device: LocalDevice) -> Evidence:
+    """Alone on the device its times are usual; beside someone who computes they are not."""
+    begin = time.monotonic()
+    rule = dataclasses.replace(CanaryRule.of(made.settings), readings=CANARIES)
+    alone = [canary_times() for _ in range(CANARIES + 1)]
+    history = {name: [taken[name] for taken in alone[:CANARIES]] for name in CANARY}
+    usual = judge({name: alone[-1][name] for name in CANARY}, history, rule)
+    with child(SPINNER, device):
+        beside = canary_times()
+    disturbed = judge({name: beside[name] for name in CANARY}, history, rule)
+    return {
+        "expected": "in its usual range alone, out of it beside someone who computes",
+        "alone": alone,
+        "beside": beside,
+        "usual": usual.words,
+        "disturbed": disturbed.words,
+        "seconds": round(time.monotonic() - begin, 1),
+        "holds": usual.why == ""
+        and disturbed.why != ""
+        and {taken["uuid"] for taken in alone} == {device.facts.uuid},
+    }
+
+
+def canary_times() -> dict[str, Any]:
+    """us by kernel, the median of one process of the judge, and the device it was on."""
+    found = look("cuda:0")
+    medians = {item.name.partition(" ")[0]: item.median for item in found.measurements("now")}
+    return medians | {"uuid": found.facts.get("device.uuid")}
+
+
 def intruder(made: Bench, submit: Callable[..., Job]) -> Evidence:
     """A roofline job; after its first case someone comes, for two looks of the watch."""
     begin = time.monotonic()
@@ -390,14 +458,14 @@ def intruder(made: Bench, submit: Callable[..., Job]) -> Evidence:
     def voided() -> bool:
         return any(str(event.get("text", "")).startswith(VOID) for event in made.log(job_id))
 
-    await_true(lambda: first_case() or final(made, job_id), JOB_S)
+    await_true(lambda: first_case() or final(made, job_id), left())
     arrived, stayed, pid = time.monotonic() - begin, 0.0, 0
     if first_case() and not final(made, job_id):
         with child(HOLDER, device_of(made, job_id)) as process:
             pid = process.pid
             await_true(voided, 2.4 * made.settings.idle_watch_s)
             stayed = time.monotonic() - begin - arrived
-    await_true(lambda: final(made, job_id), max(1.0, JOB_S - (time.monotonic() - begin)))
+    await_true(lambda: final(made, job_id), left())
     job, run = made.job(job_id), run_of(made, job_id)
     lines = [event["text"] for event in made.log(job_id) if event["kind"] == "log"]
     reason = next((line for line in lines if f"pid {pid} (" in line), "")
@@ -412,6 +480,8 @@ def intruder(made: Bench, submit: Callable[..., Job]) -> Evidence:
         "state": str(job.state),
         "state_reason": job.reason,
         "verdict": run.verdict,
+        "readings": made.readings(run.id),
+        "environment": made.environment(run),
         "log": lines,
         "seconds": round(time.monotonic() - begin, 1),
         "holds": run.host_tries == 1 and reason.startswith(VOID) and job.state == JobState.PASSED,
@@ -426,7 +496,7 @@ def several_devices(made: Bench, submit: Callable[..., Job]) -> Evidence:
     jobs = [submit(suites=["correctness"], batch_sizes=[size], force=True).id for size in (1, 2)]
     loads: list[Evidence] = []
     together: set[str] = set()
-    while not all(final(made, job_id) for job_id in jobs) and time.monotonic() - begin < JOB_S:
+    while not all(final(made, job_id) for job_id in jobs) and left() > 1:
         runs = [run_of(made, job_id) for job_id in jobs]
         if all(run.state == RunState.RUNNING for run in runs):
             together |= {str(run.device_id) for run in runs}
@@ -551,6 +621,8 @@ def _figure(name: str, part: Evidence) -> str:
     if name == "monitored":
         wrong, made = part["false_refusals"], part["assertions"]
         return f"{wrong} of {made} refused, in {part['seconds']} s beside {part['monitors']}"
+    if name == "canary":
+        return f"alone {part['usual']}; beside {part['disturbed']}"
     if name == "intruder":
         seen = part["reason"] or "not seen"
         return f"{seen}; tries {part['host_tries']}, then {part['state']}"

@@ -84,7 +84,6 @@ def test_a_commit_is_judged_stored_and_answered_from_the_store(service: Bench) -
         ("silent", "error", "service", "the judge left no document (exit status 0)"),
         ("nan", "error", "service", "NaN is not allowed"),
         ("other", "error", "service", "commit is 'ffffffff"),
-        ("cannot", "error", "host", "cannot run on this host: no such device here"),
     ],
 )
 def test_each_end_has_its_state_and_its_class(
@@ -101,16 +100,26 @@ def test_each_end_has_its_state_and_its_class(
     assert service.wait(follower["id"])["state"] == "passed"
 
 
-def test_three_host_failures_in_a_row_quarantine_the_device(service: Bench) -> None:
-    sha = service.repo.behave(all="host")
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("host", "the driver is gone"),
+        ("cannot", "the judge cannot run on this host: no such device here"),
+    ],
+)
+def test_three_host_failures_in_a_row_quarantine_the_device(
+    service: Bench, behaviour: str, reason: str
+) -> None:
+    sha = service.repo.behave(all=behaviour)
     job = service.wait(service.submit(sha, suites=["correctness"])["id"])
     assert (job["state"], job["failure_class"]) == ("error", "host")
-    assert job["reason"] == "correctness: the driver is gone"
+    assert job["reason"] == f"correctness: {reason} (given up after 3 tries)"
+    assert service.http.get(f"/runs/{job['runs'][0]['id']}/document").status_code == 404
     (device,) = service.http.get("/devices").json()["items"]
     assert device["quarantined"]
     follower = service.submit(service.repo.behave(all="pass"), suites=["correctness"])
     ended = service.wait(follower["id"])
-    assert "quarantined: 3 host failures in a row, last: the driver is gone" in ended["reason"]
+    assert f"quarantined: 3 host failures in a row, last: {reason}" in ended["reason"]
     with application.open_store(service.settings) as store, store.write() as tx:
         assert tx.devices.quarantine(device["id"], None)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from gdn_judge.document import FailureClass, Verdict
 from gdn_service import application
+from gdn_service.jobs.flow import JobFlow
 from gdn_service.jobs.judging import Judged, Result, SuiteJudge
 from gdn_service.runner.checkouts import Checkouts
 from gdn_service.runner.inventory import Inventory
 from gdn_service.runner.kfd import KfdProbe
 from gdn_service.runner.process import ProcessRunner
+from gdn_service.store.models import IdleReading
 from gdn_service.store.store import Store
 from support.amd_tree import GIB, MI355X, AmdTree
 from support.service_bench import Repo, bench_settings, demo_target
@@ -30,6 +32,7 @@ class Bench:
 
     def __init__(self, folder: Path, repo: Repo, **overrides: object) -> None:
         values = {"device_kinds": ("gfx950",), "idle_interval_s": 0, "idle_watch_s": 0.1}
+        values["canary_readings"] = 4
         self.settings = bench_settings(folder / "data", "", **values | overrides)
         application.migrate(self.settings)
         self.store = Store(self.settings.store_url)
@@ -43,11 +46,14 @@ class Bench:
         with self.store.write() as tx:
             tx.targets.put(demo_target(repo.path))
 
-    def judge(self, behaviour: str) -> Judged:
-        sha = self.repo.behave(all=behaviour)
+    def judge(self, behaviour: str, canary: Sequence[float] = ()) -> Judged:
+        sha = self.repo.behave(all=behaviour, canary=list(canary))
         job = add_job(self.store, suites=(SUITE,), commit_sha=sha, device_kind="gfx950")
         self.job_id = job.id
-        judge = SuiteJudge(
+        return self.suite_judge().run(job.id, SUITE, 0.0)
+
+    def suite_judge(self) -> SuiteJudge:
+        return SuiteJudge(
             store=self.store,
             checkouts=Checkouts(self.settings, lambda _bundle: None),
             inventory=self.inventory,
@@ -55,7 +61,26 @@ class Bench:
             settings=self.settings,
             stopping=threading.Event(),
         )
-        return judge.run(job.id, SUITE, 0.0)
+
+    def count(self) -> None:
+        """Store the judged run, as the flow does."""
+        flow = JobFlow(
+            store=self.store,
+            checkouts=Checkouts(self.settings, lambda _bundle: None),
+            judge=self.suite_judge(),
+            settings=self.settings,
+        )
+        flow.store_result(self.job_id, SUITE, Judged(result=Result.DOCUMENT))
+
+    def readings(self) -> list[IdleReading]:
+        """Of the last job's run, in order."""
+        with self.store.read() as tx:
+            run = tx.jobs.run_of(self.job_id, SUITE)
+            assert run is not None
+            return tx.readings.of_run(run.id)
+
+    def reasons(self) -> list[tuple[int, str, str, str]]:
+        return [(row.attempt, row.arm, row.moment, row.why) for row in self.readings()]
 
     def quarantined(self) -> str | None:
         with self.store.read() as tx:
@@ -82,6 +107,77 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
 def test_a_run_on_a_device_that_stays_idle_counts(bench: Bench) -> None:
     judged = bench.judge("slow")
     assert (judged.result, judged.verdict) == (Result.DOCUMENT, Verdict.PASSED)
+    assert bench.reasons() == [
+        (1, "run", "before", ""),
+        (1, "candidate", "before", ""),
+        (1, "candidate", "after", ""),
+        (1, "run", "after", ""),
+    ]
+    assert {row.canary for row in bench.readings() if row.arm == "run"} == {
+        "not taken: the judge did not come so far"
+    }
+
+
+def test_an_intruder_is_in_the_rows_of_the_attempt_that_it_spoiled(
+    bench: Bench, stranger: subprocess.Popen[bytes]
+) -> None:
+    original = bench.inventory.idle
+
+    def idle_then_joined(device: object) -> object:
+        report = original(device)  # type: ignore[arg-type]
+        bench.tree.process(stranger.pid, "python train.py", {bench.gpu: 2 * GIB})
+        return report
+
+    bench.inventory.idle = idle_then_joined  # type: ignore[assignment,method-assign]
+    bench.judge("pass")
+    seen = f"pid {stranger.pid} (python train.py, 2.0 GiB)"
+    assert bench.reasons() == [
+        (1, "run", "before", ""),
+        (1, "candidate", "before", seen),
+        (1, "candidate", "after", seen),
+        (1, "run", "after", f"in use by {seen}"),
+    ]
+
+
+def test_a_canary_out_of_its_usual_range_voids_the_run_with_the_figures(bench: Bench) -> None:
+    """Two readings of each of two runs make the baseline; the third is twice as slow after."""
+    for _ in range(2):
+        judged = bench.judge("pass", canary=(500.0, 501.0))
+        assert judged.result is Result.DOCUMENT
+        bench.count()
+    judged = bench.judge("pass", canary=(502.0, 1000.0))
+    assert (judged.result, judged.verdict) == (Result.HOST, Verdict.INCONCLUSIVE)
+    assert judged.reason == (
+        "the canary after the run is out of its usual range: "
+        "copy 1000.0 us (usual 475.5 to 525.5, 4 readings)"
+    )
+    before, *_, after = bench.readings()
+    assert before.canary == "copy 502.0 us (usual 475.5 to 525.5, 4 readings)"
+    assert after.canary == "copy 1000.0 us (usual 475.5 to 525.5, 4 readings)"
+    with bench.store.read() as tx:
+        assert tx.results.document(before.run_id) is None
+
+
+def test_three_spoiled_runs_in_a_row_quarantine_the_device(
+    bench: Bench, stranger: subprocess.Popen[bytes]
+) -> None:
+    original = bench.inventory.idle
+    looks: list[bool] = []
+
+    def visited_meanwhile(device: object) -> object:
+        """Idle at each first look; the visitor is there at each second one, then gone."""
+        looks.append(True)
+        first = len(looks) % 2 == 1
+        bench.tree.process(stranger.pid, "train.py", {bench.gpu: 0 if first else 2 * GIB})
+        return original(device)  # type: ignore[arg-type]
+
+    bench.inventory.idle = visited_meanwhile  # type: ignore[assignment,method-assign]
+    for _ in range(3):
+        assert bench.quarantined() is None
+        assert bench.judge("pass").result is Result.HOST
+    assert (bench.quarantined() or "").startswith(
+        "3 host failures in a row, last: the device did not stay idle during the run: in use by"
+    )
 
 
 def test_a_busy_device_is_host_busy_with_the_offender_named(
@@ -130,7 +226,7 @@ def test_someone_who_comes_and_goes_during_the_run_voids_it(
         "someone else used the device during the run: "
         f"pid {stranger.pid} (python train.py, 2.0 GiB)"
     )
-    assert looks == [True]
+    assert looks == [True, True]
     assert bench.quarantined() is None
 
 

@@ -50,11 +50,24 @@ def test_all_holds_where_everyone_is_seen(tmp_path: Path) -> None:
         assert f"evidence/sm90/{number}: in use by pid {held['pid']} (" in sample["why"]
         assert held["offenders"][0]["used_bytes"] == 10 << 30
     assert parts["monitored"]["assertions"] == 6
+    assert parts["canary"]["disturbed"].startswith("copy 1002.0 us (usual 475.9 to 526.0, 4 ")
     intruder = parts["intruder"]
     assert intruder["reason"].startswith(
         f"someone else used the device during the run: pid {intruder['pid']} ("
     )
     assert (intruder["host_tries"], intruder["runs_on_the_device"]) == (1, 2)
+    assert [(r["attempt"], r["arm"], r["moment"]) for r in intruder["readings"]] == [
+        (attempt, arm, moment)
+        for attempt in (1, 2)
+        for arm, moment in (
+            ("run", "before"),
+            ("candidate", "before"),
+            ("candidate", "after"),
+            ("run", "after"),
+        )
+    ]
+    (other,) = intruder["readings"][0]["others"]
+    assert (other["device"], other["used_bytes"]) == ("evidence/sm90/1", 600 << 20)
     assert parts["devices"]["at_the_same_time_on"] == ["evidence/sm90/0", "evidence/sm90/1"]
     assert table.splitlines()[-1] == "all hold"
 

@@ -12,11 +12,13 @@ import json
 import sys
 from pathlib import Path
 
+from gdn_judge.yardsticks import Canary, Look
 from gdn_service.runner import nvml_query
 
 SUPPORT = Path(__file__).parent
 SCRIPT = SUPPORT.parent / "gpu" / "idle_evidence.py"
 FOLDER, BEHAVIOUR = Path(sys.argv[1]), sys.argv[2]
+UUID = json.loads((FOLDER / "devices.json").read_text())[0]["uuid"]
 
 HOLDER = f"""
 import os, sys
@@ -41,7 +43,8 @@ def main() -> int:
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    script.HOLDER = HOLDER
+    script.HOLDER = script.SPINNER = HOLDER
+    script.look = look
     script.MONITOR = script.MONITOR.replace(
         "import sys,", f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import sys,"
     )
@@ -58,6 +61,15 @@ def main() -> int:
     )
     code: int = script.main()
     return code
+
+
+def look(_device: str) -> Look:
+    """A canary that takes twice as long while someone is on the first card."""
+    import pynvml
+
+    slow = 2 if pynvml.nvmlDeviceGetComputeRunningProcesses({"uuid": UUID}) else 1
+    times = [500.0 * slow, 501.0 * slow, 502.0 * slow]
+    return Look(canary=Canary(copy=times, compute=times, bytes=1), facts={"device.uuid": UUID})
 
 
 def repository(path: Path) -> str:

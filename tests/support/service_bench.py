@@ -72,7 +72,7 @@ class Repo:
         self.git("commit", "--quiet", "--allow-empty", "-m", subject)
         return self.git("rev-parse", "HEAD")
 
-    def behave(self, **behaviour: str) -> str:
+    def behave(self, **behaviour: Any) -> str:
         """A commit on which the stand-in judge behaves as told."""
         return self.commit(
             f"behave {behaviour}",

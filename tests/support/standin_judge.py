@@ -2,7 +2,8 @@
 
 What it does comes from ``behaviour.json`` in the tree under test:
 {"<suite>" or "all": "pass" | "fail" | "hang" | "stubborn" | "crash" | "silent" | "nan" |
-"flood" | "other" | "partial" | "daemon" | "host" | "cannot" | "slow" | "paced"}.
+"flood" | "other" | "partial" | "daemon" | "host" | "cannot" | "slow" | "paced",
+ "canary": [us before, us after]}.
 """
 
 import argparse
@@ -46,7 +47,10 @@ def main() -> int:
         if code is not None:
             return int(code)
     verdict = {"fail": Verdict.FAILED, "host": Verdict.ERROR}.get(behaviour, Verdict.PASSED)
+    emit(event="arm", arm="candidate", moment="before")
     document = build(arguments, verdict)
+    emit(event="arm", arm="candidate", moment="after")
+    document = dataclasses.replace(document, ceilings=canary(table.get("canary", [])))
     if behaviour == "other":
         document = dataclasses.replace(document, commit="f" * 40)
     if behaviour == "partial":
@@ -183,6 +187,19 @@ def _case(name: str, outcome: Outcome, *, timed: bool) -> Case:
         kernels=["fused"],
         seconds=0.1,
     )
+
+
+def canary(medians: list[float]) -> list[Measurement]:
+    """The copy's times before and after the candidate, or none."""
+    return [
+        Measurement(
+            name=f"canary_copy {moment}",
+            kind=MeasurementKind.GPU_TIME,
+            samples=[median] * 3,
+            median=median,
+        )
+        for moment, median in zip(("before", "after"), medians, strict=False)
+    ]
 
 
 def emit(**event: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
@@ -151,6 +151,19 @@ class RunOut(Body):
     partial: bool
 
 
+class IdleReadingOut(Body):
+    attempt: int = Field(description="executions of the run from 1; only the last one counts")
+    device: str
+    arm: str = Field(description='"run" for all of it, else an arm that the judge named')
+    moment: Literal["before", "after"]
+    at: Time
+    idle: bool
+    why: str = Field(description="who or what stood in the way, empty where nothing did")
+    used_bytes: int | None
+    canary: str = Field(description="times of the two fixed kernels, and what is usual")
+    others: list[dict[str, Any]] = Field(description="what the host's other GPUs were doing")
+
+
 class RunDetail(RunOut):
     job_id: str
     target: str
@@ -163,6 +176,7 @@ class RunDetail(RunOut):
     finished_at: Time | None
     cases: dict[str, int] = Field(description="number of cases by outcome")
     document: str | None = Field(description="where the verdict document is")
+    idle: list[IdleReadingOut] = Field(description="of every attempt, in the order taken")
 
 
 class Links(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gdn_judge.document import DeviceKind, Suite
 from gdn_service.api import schemas
 from gdn_service.jobs.states import JobState
-from gdn_service.store.models import Device, Job, Run, Target
+from gdn_service.store.models import Device, IdleReading, Job, Run, Target
 from gdn_service.store.store import Transaction
 
 PREFIX = "/api/v1"
@@ -111,8 +111,15 @@ def run_detail(run: Run, tx: Transaction) -> schemas.RunDetail:
             "finished_at": run.finished_at,
             "cases": tx.results.counts(run.id),
             "document": document_link(run),
+            "idle": [_reading(reading) for reading in tx.readings.of_run(run.id)],
         }
     )
+
+
+def _reading(reading: IdleReading) -> dict[str, object]:
+    fields = ("attempt", "arm", "moment", "at", "why", "used_bytes", "canary", "others")
+    found = {name: getattr(reading, name) for name in fields}
+    return found | {"device": reading.device_id, "idle": reading.why == ""}
 
 
 def document_link(run: Run) -> str | None:

@@ -13,6 +13,7 @@ its holder and half a measurement is worth nothing, so it starts over as a whole
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import time
 from collections.abc import Callable
@@ -86,7 +87,7 @@ class JobFlow:
         return None
 
     def _judge_with_retries(self, job_id: str, suite: str) -> Judged:
-        """Again while the host spoils it, with a pause between."""
+        """Again while the host spoils it, with a pause between; the last time is its error."""
         judged = _step(f"judge {suite}", self.judge.run, job_id, suite, 0.0)
         for _ in range(1, self.settings.host_tries):
             if judged.result is not Result.HOST:
@@ -94,7 +95,7 @@ class JobFlow:
             judged = _step(
                 f"judge {suite}", self.judge.run, job_id, suite, self.settings.host_retry_s
             )
-        return judged
+        return given_up(judged, self.settings.host_tries)
 
     def _begin(self, job_id: str) -> bool:
         """Counts each start, also after a crash: a job that kills its worker ends here."""
@@ -192,6 +193,14 @@ class JobFlow:
     def _cancelled(self, job_id: str) -> bool:
         with self.store.read() as tx:
             return tx.jobs.cancel_requested(job_id)
+
+
+def given_up(judged: Judged, tries: int) -> Judged:
+    """What the last of `tries` amounts to: one that the host spoiled is no verdict on the op."""
+    if judged.result is not Result.HOST:
+        return judged
+    reason = f"{judged.reason} (given up after {tries} tries)"
+    return dataclasses.replace(judged, verdict=Verdict.ERROR, reason=reason)
 
 
 def _step(name: str, function: Callable[..., T], *arguments: Any) -> T:

@@ -12,11 +12,12 @@ from typing import Any
 
 import structlog
 
-from gdn_judge.document import DeviceKind, FailureClass, Suite, Verdict
+from gdn_judge.document import DeviceKind, Document, FailureClass, Suite, Verdict
 from gdn_service.clock import iso, now
 from gdn_service.errors import DeviceBusy, DeviceError, GitError, RunnerError, WorkerStopping
 from gdn_service.jobs.assignment import Assignment, load_assignment
 from gdn_service.jobs.baseline import Baseline, find_baseline
+from gdn_service.jobs.idleness import Assertion, Stay, canaries
 from gdn_service.jobs.states import RunState
 from gdn_service.jobs.verdicts import clean, read_document
 from gdn_service.runner.account import candidate_account
@@ -77,14 +78,15 @@ class SuiteJudge:
                 f"run {run.id}",
                 lambda: self._give_up(job_id),
                 lambda text: self.store.say(job_id, text, run=run.id),
+                last=run.device_id if run.host_tries else None,
             ) as held:
                 return self._judge_on(held, asked)
         except Cancelled:
             return Judged(result=Result.CANCELLED, reason="cancelled")
         except DeviceBusy as error:
-            return self._spoiled(run, f"host busy: {error}", Verdict.ERROR)
+            return self._spoiled(run, None, f"host busy: {error}", Verdict.ERROR)
         except DeviceError as error:
-            return self._spoiled(run, str(error), Verdict.ERROR)
+            return self._spoiled(run, None, str(error), Verdict.ERROR)
 
     def _judge_on(self, held: HeldDevice, asked: Assignment) -> Judged:
         job, run = asked.job, asked.run
@@ -93,6 +95,7 @@ class SuiteJudge:
         shutil.rmtree(work_dir, ignore_errors=True)
         work_dir.mkdir(parents=True)
         device = held.device
+        before = Assertion(at=now(), report=held.idle, others=self.inventory.load(device))
         with self.store.write() as tx:
             tx.jobs.start_run(run.id, device.id)
             tx.leases.acquire(
@@ -107,71 +110,87 @@ class SuiteJudge:
             request = self._request(asked, held.device, tree, work_dir)
             with self._watch(held.device) as watch:
                 outcome = self.runner.run(request, self._control(run, held, watch))
-            judged = self._classify(outcome, asked)
-            return self._still_idle(held.device, run, judged, watch.visitor)
+            document = self._document(outcome, asked)
+            stay = Stay(
+                device_id=device.id,
+                facts=device.facts,
+                before=before,
+                after=self._assertion(device),
+                watch=watch,
+                canaries=canaries(self.store, device.id, document, self.settings),
+            )
+            return self._conclude(run, stay, document, outcome)
+        except DeviceError as error:
+            return self._spoiled(run, device.id, str(error), Verdict.ERROR)
         except (GitError, RunnerError) as error:
             return failed(FailureClass.SERVICE, str(error))
         finally:
             with self.store.write() as tx:
                 tx.leases.release(f"device:{device.id}", run.id)
 
-    def _classify(self, outcome: JudgeOutcome, asked: Assignment) -> Judged:
+    def _document(self, outcome: JudgeOutcome, asked: Assignment) -> Document | None:
+        """What the judge left, checked. Raises RunnerError for what is no document of this run."""
         if outcome.ending is Ending.STOPPED:
             raise WorkerStopping
         if outcome.ending is Ending.CANCELLED:
             raise Cancelled
-        if outcome.document is None:
-            return _without_document(outcome, self.settings.suite_timeout_s)
-        document = read_document(outcome.document, asked)
-        if document.failure_class is FailureClass.HOST:
-            self._count_host_failure(asked.run, document.reason)
-            return Judged(
-                result=Result.HOST,
-                reason=document.reason,
-                failure_class=FailureClass.HOST,
-                verdict=document.verdict,
-            )
+        return None if outcome.document is None else read_document(outcome.document, asked)
+
+    def _conclude(
+        self, run: Run, stay: Stay, document: Document | None, outcome: JudgeOutcome
+    ) -> Judged:
+        """Keep what was seen of the device; the document only where the run counts."""
         with self.store.write() as tx:
-            tx.results.receive(asked.run.id, outcome.document)
-        return Judged(result=Result.DOCUMENT, verdict=document.verdict)
+            attempt = tx.session.get_one(Run, run.id).host_tries + 1
+            tx.readings.add(stay.readings(run.id, attempt))
+            if stay.after.report.dirty:
+                tx.devices.quarantine(stay.device_id, f"gpu_dirty: {stay.after.report.why}")
+        for moment, found in stay.canaries.items():
+            self.store.say(run.job_id, f"canary {moment} the run: {found.words}", run=run.id)
+        judged = self._classify(document, outcome)
+        if judged.result is Result.HOST:
+            return self._spoiled(run, stay.device_id, judged.reason, judged.verdict)
+        if stay.void:
+            return self._spoiled(run, stay.device_id, stay.void, Verdict.INCONCLUSIVE)
+        if judged.result is Result.DOCUMENT and outcome.document is not None:
+            with self.store.write() as tx:
+                tx.results.receive(run.id, outcome.document)
+                tx.devices.host_success(stay.device_id)
+        return judged
+
+    def _classify(self, document: Document | None, outcome: JudgeOutcome) -> Judged:
+        if document is None:
+            return _without_document(outcome, self.settings.suite_timeout_s)
+        by_host = document.failure_class is FailureClass.HOST
+        return Judged(
+            result=Result.HOST if by_host else Result.DOCUMENT,
+            reason=document.reason if by_host else "",
+            failure_class=FailureClass.HOST if by_host else None,
+            verdict=document.verdict,
+        )
 
     def _watch(self, device: LocalDevice) -> Watch:
-        return Watch(lambda: device.probe.uses(device.facts), self.settings.idle_watch_s)
+        return Watch(lambda: device.probe.look(device.facts), self.settings.idle_watch_s)
 
-    def _still_idle(self, device: LocalDevice, run: Run, judged: Judged, visitor: str) -> Judged:
-        """The second idle assertion, still under the lock; `visitor` was seen during the run."""
-        if judged.result is Result.HOST:
-            return judged
-        if visitor:
-            reason = f"someone else used the device during the run: {visitor}"
-            return self._spoiled(run, reason, Verdict.INCONCLUSIVE)
+    def _assertion(self, device: LocalDevice) -> Assertion:
+        """Under the lock of the device, as a run begins or has ended."""
         report = self.inventory.idle(device)
-        if report.idle:
-            if judged.result is Result.DOCUMENT:
-                with self.store.write() as tx:
-                    tx.devices.host_success(device.id)
-            return judged
-        if report.dirty:
-            with self.store.write() as tx:
-                tx.devices.quarantine(device.id, f"gpu_dirty: {report.why}")
-        reason = f"the device did not stay idle during the run: {report.why}"
-        return self._spoiled(run, reason, Verdict.INCONCLUSIVE)
+        return Assertion(at=now(), report=report, others=self.inventory.load(device))
 
-    def _spoiled(self, run: Run, reason: str, verdict: Verdict) -> Judged:
+    def _spoiled(self, run: Run, device_id: str | None, reason: str, verdict: Verdict) -> Judged:
+        """The host is at fault: nothing of the run counts, and it may be tried again.
+
+        `device_id` where a device was held; it is quarantined after so many in a row.
+        """
         with self.store.write() as tx:
             tx.jobs.count_host_failure(run.id)
             tx.results.discard(run.id)
+            if device_id is not None and tx.devices.host_failure(device_id, reason):
+                _log.warning("device quarantined", device=device_id, reason=reason)
         self.store.say(run.job_id, reason, run=run.id)
         return Judged(
             result=Result.HOST, reason=reason, failure_class=FailureClass.HOST, verdict=verdict
         )
-
-    def _count_host_failure(self, run: Run, reason: str) -> None:
-        with self.store.write() as tx:
-            tx.jobs.count_host_failure(run.id)
-            device_id = tx.session.get_one(Run, run.id).device_id
-            if device_id is not None and tx.devices.host_failure(device_id, reason):
-                _log.warning("device quarantined", device=device_id, reason=reason)
 
     def _request(
         self, asked: Assignment, device: LocalDevice, tree: Path, work_dir: Path
@@ -209,7 +228,13 @@ class SuiteJudge:
 
     def _control(self, run: Run, held: HeldDevice, watch: Watch) -> RunControl:
         def events(batch: list[dict[str, Any]]) -> None:
-            self.store.append(run.job_id, [_judge_event(event, run) for event in clean(batch)])
+            told = []
+            for event in clean(batch):
+                if event.get("event") == "arm":
+                    watch.border(str(event.get("arm"))[:80], _moment(event))
+                else:
+                    told.append(_judge_event(event, run))
+            self.store.append(run.job_id, told)
 
         return RunControl(
             say=lambda text: self.store.say(run.job_id, text, run=run.id),
@@ -266,6 +291,10 @@ def _without_document(outcome: JudgeOutcome, timeout_s: float) -> Judged:
         FailureClass.SERVICE,
         f"the judge left no document (exit status {outcome.exit_code}){words}",
     )
+
+
+def _moment(event: dict[str, Any]) -> str:
+    return "before" if event.get("moment") == "before" else "after"
 
 
 def _judge_event(event: dict[str, Any], run: Run) -> tuple[str, dict[str, Any]]:

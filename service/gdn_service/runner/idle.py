@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from gdn_service.runner.probe import IdleReport, Offender, Use, bytes_text
+from gdn_service.runner.probe import IdleReport, Offender, Sample, Use, bytes_text
 from gdn_service.settings import Settings
 
 _NAMED = 8  # offenders in the message; more are counted
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """One look. `used` and `total` in bytes, None where the driver says nothing or "N/A"."""
-
-    used: int | None
-    total: int | None
-    uses: tuple[Use, ...] = ()
-    partition: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gdn_judge.document import DeviceKind
 from gdn_service.clock import now
 from gdn_service.errors import DeviceBusy, DeviceError, DeviceUnavailable
+from gdn_service.runner.idle import describe
 from gdn_service.runner.kfd import KfdProbe
 from gdn_service.runner.locks import device_lock
 from gdn_service.runner.nvml import NvmlProbe
@@ -35,8 +37,11 @@ class LocalDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldDevice:
+    """`idle` is the assertion on which it was taken."""
+
     device: LocalDevice
     lock_fd: int
+    idle: IdleReport
 
 
 class Inventory:
@@ -61,6 +66,15 @@ class Inventory:
     def of_kind(self, kind: DeviceKind) -> list[LocalDevice]:
         return [device for device in self._known if device.facts.kind == kind]
 
+    def load(self, but: LocalDevice) -> list[dict[str, Any]]:
+        """What the other GPUs of this host are doing at this moment, beside `but`.
+
+        One {device, used_bytes, busy_percent, uses or unknown} each: a neighbour shares power,
+        cooling and the way to memory, so a timing is told with it.
+        """
+        others = [d for d in self._known if d.facts.uuid is not None and d.id != but.id]
+        return [_load(device) for device in others if but.facts.uuid is not None]
+
     def idle(self, device: LocalDevice) -> IdleReport:
         """What stands against using it now. A probe that cannot say is not a yes."""
         with self._store.read() as tx:
@@ -74,15 +88,21 @@ class Inventory:
 
     @contextmanager
     def hold_idle(
-        self, kind: DeviceKind, holder: str, give_up: Callable[[], None], say: Callable[[str], None]
+        self,
+        kind: DeviceKind,
+        holder: str,
+        give_up: Callable[[], None],
+        say: Callable[[str], None],
+        last: str | None = None,
     ) -> Iterator[HeldDevice]:
         """Lock an idle device of `kind`, waiting with a growing pause.
 
-        `give_up` is called while waiting and may raise. Raises DeviceBusy naming
-        the offenders after the set time, DeviceUnavailable if there is none at all.
+        `last` is taken only where no other is idle. `give_up` is called while waiting
+        and may raise. Raises DeviceBusy naming the offenders after the set time,
+        DeviceUnavailable if there is none at all.
         """
         with ExitStack() as stack:
-            yield self._wait(kind, holder, give_up, say, stack)
+            yield self._wait(kind, holder, give_up, say, stack, last)
 
     def _wait(
         self,
@@ -91,12 +111,13 @@ class Inventory:
         give_up: Callable[[], None],
         say: Callable[[str], None],
         stack: ExitStack,
+        last: str | None,
     ) -> HeldDevice:
         deadline = time.monotonic() + self._settings.busy_wait_s
         pause, told = _FIRST_PAUSE_S, ""
         while True:
             faults: list[str] = []
-            for device in self.of_kind(kind):
+            for device in sorted(self.of_kind(kind), key=lambda device: device.id == last):
                 held = self._try(device, holder, stack, faults)
                 if held is not None:
                     return held
@@ -125,7 +146,7 @@ class Inventory:
                 faults.append(f"{device.id}: {report.why}")
                 return None
             stack.push(attempt.pop_all())
-            return HeldDevice(device=device, lock_fd=descriptor)
+            return HeldDevice(device=device, lock_fd=descriptor, idle=report)
 
     def _see(self, probe: Probe) -> list[LocalDevice]:
         return [self._local(probe, item) for item in seen(probe) if self._served(item.kind)]
@@ -172,6 +193,19 @@ class Inventory:
                 present=True,
                 seen_at=now(),
             )
+
+
+def _load(device: LocalDevice) -> dict[str, Any]:
+    try:
+        sample = device.probe.look(device.facts)
+    except DeviceUnavailable as error:
+        return {"device": device.id, "unknown": str(error)}
+    return {
+        "device": device.id,
+        "used_bytes": sample.used,
+        "busy_percent": sample.busy,
+        "uses": [describe(use) for use in sample.uses if use.counts],
+    }
 
 
 def seen(probe: Probe) -> Sequence[DeviceFacts]:

@@ -10,8 +10,8 @@ from gdn_judge.document import DeviceKind
 from gdn_service.errors import DeviceUnavailable
 from gdn_service.runner import kfd_query
 from gdn_service.runner.helper import ask
-from gdn_service.runner.idle import IdleRule, Sample, decide
-from gdn_service.runner.probe import DeviceFacts, IdleReport, Use
+from gdn_service.runner.idle import IdleRule, decide
+from gdn_service.runner.probe import DeviceFacts, IdleReport, Sample, Use
 from gdn_service.settings import Settings
 
 _KINDS = {"gfx950": DeviceKind.GFX950}
@@ -38,9 +38,9 @@ class KfdProbe:
         rule = IdleRule.of(settings, settings.expected_partition)
         return decide([_sample(row) for row in rows], rule, baseline)
 
-    def uses(self, device: DeviceFacts) -> Sequence[Use]:
+    def look(self, device: DeviceFacts) -> Sample:
         (row,) = self._watch(device, 1, 0)
-        return _sample(row).uses
+        return _sample(row)
 
     def _watch(self, device: DeviceFacts, samples: int, interval_s: float) -> list[dict[str, Any]]:
         row = next((row for row in self.rows() if row["index"] == device.index), None)
@@ -81,4 +81,10 @@ def _sample(row: dict[str, Any]) -> Sample:
         )
         for process in row["processes"]
     )
-    return Sample(used=row["used"], total=row["total"], uses=uses, partition=row["partition"])
+    return Sample(
+        used=row["used"],
+        total=row["total"],
+        uses=uses,
+        partition=row["partition"],
+        busy=row["busy_percent"],
+    )

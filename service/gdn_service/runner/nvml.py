@@ -8,8 +8,8 @@ from typing import Any
 from gdn_judge.document import DeviceKind
 from gdn_service.runner import nvml_query
 from gdn_service.runner.helper import ask
-from gdn_service.runner.idle import IdleRule, Sample, decide
-from gdn_service.runner.probe import DeviceFacts, IdleReport, Use
+from gdn_service.runner.idle import IdleRule, decide
+from gdn_service.runner.probe import DeviceFacts, IdleReport, Sample, Use
 from gdn_service.settings import Settings
 
 _KINDS = {(9, 0): DeviceKind.SM90}  # compute capability -> device kind
@@ -39,9 +39,9 @@ class NvmlProbe:
         rows = self._watch(device, settings.idle_samples, settings.idle_interval_s)
         return judge_samples(rows, settings, baseline)
 
-    def uses(self, device: DeviceFacts) -> Sequence[Use]:
+    def look(self, device: DeviceFacts) -> Sample:
         (row,) = self._watch(device, 1, 0)
-        return _sample(row).uses
+        return _sample(row)
 
     def _watch(self, device: DeviceFacts, samples: int, interval_s: float) -> list[dict[str, Any]]:
         request = {"do": "watch", "uuid": device.uuid}
@@ -53,7 +53,7 @@ class NvmlProbe:
 def judge_samples(
     samples: list[dict[str, Any]], settings: Settings, baseline: int | None
 ) -> IdleReport:
-    """One report from some samples {used, total, processes: [{pid, command, used}]}, in bytes."""
+    """One report from some samples as nvml_query gives them."""
     return decide([_sample(row) for row in samples], IdleRule.of(settings), baseline)
 
 
@@ -62,7 +62,7 @@ def _sample(row: dict[str, Any]) -> Sample:
         Use(pid=process["pid"], command=process["command"], used=process["used"])
         for process in row["processes"]
     )
-    return Sample(used=row["used"], total=row["total"], uses=uses)
+    return Sample(used=row["used"], total=row["total"], uses=uses, busy=row["busy"])
 
 
 def query(request: dict[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
     {"do": "list"}  ->  {"devices": [{index, uuid, name, total, capability, cpus}]}
     {"do": "watch", "uuid", "samples", "interval_s"}
-        ->  {"samples": [{used, total, processes: [{pid, command, used}]}]}
+        ->  {"samples": [{used, total, busy, processes: [{pid, command, used}]}]}
     anything wrong  ->  {"error": "..."}
 
-Sizes in bytes; `used` of a process is null where the driver does not say.
+Sizes in bytes, `busy` in percent of the last moment; `used` of a process and `busy` are
+null where the driver does not say.
 """
 
 from __future__ import annotations
@@ -75,11 +76,19 @@ def _sample(nvml: Any, handle: Any) -> dict[str, Any]:
     return {
         "used": memory.used,
         "total": memory.total,
+        "busy": _busy(nvml, handle),
         "processes": [
             {"pid": p.pid, "command": _command(p.pid), "used": p.usedGpuMemory}
             for p in {p.pid: p for p in running}.values()
         ],
     }
+
+
+def _busy(nvml: Any, handle: Any) -> int | None:
+    try:
+        return int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    except nvml.NVMLError:  # not supported, for instance under MIG
+        return None
 
 
 def _command(pid: int) -> str:

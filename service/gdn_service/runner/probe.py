@@ -45,6 +45,18 @@ class Use:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One look at a device. `used` and `total` in bytes, `busy` in percent of the time; None
+    where the driver says nothing or "N/A"."""
+
+    used: int | None = None
+    total: int | None = None
+    uses: tuple[Use, ...] = ()
+    partition: str | None = None
+    busy: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Offender:
     """A process on the device. `used_bytes` is None where the driver does not say."""
 
@@ -81,8 +93,8 @@ class Probe(Protocol):
         """`baseline`: bytes in use that the operator recorded for the idle device."""
         ...
 
-    def uses(self, device: DeviceFacts) -> Sequence[Use]:
-        """Who is on the device at this moment. Raises DeviceUnavailable."""
+    def look(self, device: DeviceFacts) -> Sample:
+        """The device at this moment. Raises DeviceUnavailable."""
         ...
 
 
@@ -103,8 +115,8 @@ class CpuProbe:
     def idle(self, device: DeviceFacts, baseline: int | None) -> IdleReport:
         return IdleReport()
 
-    def uses(self, device: DeviceFacts) -> Sequence[Use]:
-        return ()
+    def look(self, device: DeviceFacts) -> Sample:
+        return Sample()
 
 
 _CPU_NAMES = {

@@ -5,6 +5,7 @@
                 │     │       └──< measurement (raw samples kept)
                 │     ├─ document (as the judge wrote it)
                 │     ├─ environment, device
+                │     ├─< idle_reading (of every attempt)
                 │     └─< run_kernel >─ kernel
                 └─< log_event             bundle      lease
 
@@ -313,6 +314,29 @@ class Device(Base):
     failures_in_row: Mapped[int] = mapped_column(default=0)
     vram_baseline: Mapped[int | None] = mapped_column(BigInteger)
     seen_at: Mapped[datetime]
+
+
+class IdleReading(Base):
+    """How idle the device of a run was before or after (`moment`) the run or one of its arms.
+
+    `attempt` counts the executions of the run from 1, those that did not count included.
+    `why` names what stood in the way, "" where nothing did. `canary` in words. `others`:
+    what the host's other GPUs were doing, one {device, used_bytes, busy_percent, uses} each.
+    """
+
+    __tablename__ = "idle_readings"
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), index=True)
+    attempt: Mapped[int]
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"))
+    arm: Mapped[str] = mapped_column(Text)  # "run" for all of it
+    moment: Mapped[str] = mapped_column(String(10))
+    at: Mapped[datetime]
+    why: Mapped[str] = mapped_column(Text)
+    used_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    canary: Mapped[str] = mapped_column(Text, default="")
+    others: Mapped[list[dict[str, Any]]] = mapped_column(default=list)
 
 
 class Lease(Base):

@@ -16,6 +16,7 @@ from gdn_service.store.database import Database
 from gdn_service.store.devices import DeviceRepository
 from gdn_service.store.jobs import JobRepository
 from gdn_service.store.leases import LeaseRepository
+from gdn_service.store.readings import ReadingRepository
 from gdn_service.store.results import ResultRepository
 from gdn_service.store.targets import TargetRepository
 from gdn_service.store.tokens import TokenRepository
@@ -32,6 +33,7 @@ class Transaction:
         self.jobs = JobRepository(session)
         self.results = ResultRepository(session)
         self.devices = DeviceRepository(session)
+        self.readings = ReadingRepository(session)
         self.leases = LeaseRepository(session)
         self.log = log.LogRepository(session)
 

@@ -26,6 +26,7 @@ BYTES = call_bytes(HEADS, 2, fp8=False)
 LOAD = bench.workload(Seed(b"timed").rng("load"), HEADS, 2, calls=10, replays=4000)
 YARDSTICKS = Yardsticks(
     rmw=[1000.0],
+    rmw_config="1024x4",
     copy=[1000.0],
     launch=[0.5],
     bytes=4_000_000_000,

@@ -9,7 +9,7 @@ from gdn_judge.document import DeviceKind
 from gdn_service.errors import DeviceBusy, DeviceUnavailable, WorkerStopping
 from gdn_service.runner.inventory import Inventory, build_probes
 from gdn_service.runner.locks import device_lock
-from gdn_service.runner.probe import CpuProbe, DeviceFacts, IdleReport, Use
+from gdn_service.runner.probe import CpuProbe, DeviceFacts, IdleReport, Sample
 from gdn_service.store.store import Store
 from support.service_bench import bench_settings
 
@@ -33,8 +33,8 @@ class ScriptedProbe:
             raise answer
         return answer
 
-    def uses(self, device: DeviceFacts) -> Sequence[Use]:
-        return ()
+    def look(self, device: DeviceFacts) -> Sample:
+        return Sample()
 
 
 class BrokenProbe(ScriptedProbe):

@@ -10,10 +10,10 @@ import pytest
 from gdn_judge.document import DeviceKind
 from gdn_service.errors import DeviceUnavailable
 from gdn_service.runner import kfd_query
-from gdn_service.runner.idle import IdleRule, Sample, decide
+from gdn_service.runner.idle import IdleRule, decide
 from gdn_service.runner.inventory import Inventory
 from gdn_service.runner.kfd import KfdProbe
-from gdn_service.runner.probe import IdleReport, Use
+from gdn_service.runner.probe import IdleReport, Sample, Use
 from gdn_service.settings import load_settings
 from gdn_service.store.store import Store
 from support.amd_tree import GIB, IDLE_BYTES, MI300X, MI355X, MIB, AmdTree

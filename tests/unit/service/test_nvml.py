@@ -18,6 +18,7 @@ def sample(used: int, *processes: tuple[int, str, int | None]) -> dict[str, Any]
     return {
         "used": used,
         "total": TOTAL,
+        "busy": 0,
         "processes": [{"pid": p, "command": c, "used": u} for p, c, u in processes],
     }
 

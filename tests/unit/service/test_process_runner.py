@@ -89,7 +89,7 @@ def test_a_run_gives_its_document_and_its_progress(stand: Stand) -> None:
     assert Document.from_json(outcome.document).verdict is Verdict.PASSED
     assert stand.said == [WARNING]
     names = [event["event"] for event in stand.events]
-    assert names == ["planned", "case", "case", "case", "finished"]
+    assert names == ["planned", "arm", "case", "case", "case", "arm", "finished"]
 
 
 def test_the_command_line_says_everything(stand: Stand) -> None:
