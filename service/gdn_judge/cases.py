@@ -21,9 +21,11 @@ SPARSE_BATCHES = (9, 16, 17, 32, 33, 64, 65, 128, 129, 256)
 SPARSE_QUICK_BATCHES = (16, 64, 256)
 CPU_QUICK_BATCHES = (1, 2, 3, 5)
 GPU_QUICK_BATCHES = (1, 3, 8, 33, 64, 129)
-ROOFLINE_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+ROOFLINE_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+ROOFLINE_OTHER_BATCHES = (1, 8, 32, 128, 512)  # with the other head counts that serve
 ROOFLINE_QUICK_BATCHES = (1, 8, 64, 256)
 ROOFLINE_CPU_BATCHES = (1, 2)
+SERVING_HEADS = (Heads(2, 4), Heads(4, 8), Heads(8, 16), Heads(16, 32))  # TP8 to TP1
 GPU_HEADS = (Heads(1, 2), Heads(2, 4), Heads(8, 16), Heads(16, 32))
 ON_CPU = (DeviceKind.INTERPRETER, DeviceKind.GFX950_EMULATED)
 ROLLOUT_STEPS = 64
@@ -276,7 +278,7 @@ def determinism(scope: Scope) -> list[Planned]:
 
 
 def roofline(scope: Scope) -> list[Planned]:
-    """Each size with FP8; a few without it."""
+    """Each size with FP8, and without it; the whole plan of a GPU has all heads that serve."""
     heads = scope.main_heads
     if scope.batches is not None:
         sizes = list(scope.batches)
@@ -285,16 +287,20 @@ def roofline(scope: Scope) -> list[Planned]:
     else:
         sizes = list(ROOFLINE_QUICK_BATCHES if scope.quick else ROOFLINE_BATCHES)
     bf16 = sizes if not scope.quick else sorted({sizes[0], sizes[-1]})
-    flags = [(rows, True) for rows in sizes]
-    flags += [(rows, False) for rows in bf16] if not scope.on_cpu else []
+    plan = [(heads, rows, True) for rows in sizes]
+    if not scope.on_cpu:
+        plan += [(heads, rows, False) for rows in bf16]
+        if scope.batches is None and scope.heads is None and not scope.quick:
+            others = [other for other in SERVING_HEADS if other != heads]
+            plan += [(other, rows, True) for other in others for rows in ROOFLINE_OTHER_BATCHES]
     return [
         Planned(
-            id=f"roofline-{heads}-T{rows}-{'fp8' if fp8 else 'bf16'}",
+            id=f"roofline-{with_heads}-T{rows}-{'fp8' if fp8 else 'bf16'}",
             kind="roofline",
-            heads=heads,
+            heads=with_heads,
             rows=rows,
             fp8=fp8,
             spare_slots=0,
         )
-        for rows, fp8 in flags
+        for with_heads, rows, fp8 in plan
     ]

@@ -48,6 +48,7 @@ SUSPECTS = frozenset(
         "replays_missing",
         "state_after_replays",
         "out_after_replays",
+        "conv_state_after_replays",
     }
 )
 
@@ -168,7 +169,7 @@ class Timed:
             _bounded("replays_missing", missing, max(_STEP_TOLERANCE, _STEP_TOLERANCE_PART * done)),
             _bounded("state_after_replays", error, _STATE_TOLERANCE),
             _bounded("out_after_replays", out, _OUT_TOLERANCE),
-            Check(name="conv_state_wrong", passed=not window, value=window, bound=0),
+            Check(name="conv_state_after_replays", passed=not window, value=window, bound=0),
         ]
 
     def _measurements(

@@ -162,3 +162,14 @@ def test_scale_and_eps_are_not_always_the_models() -> None:
     other = next(p for p in plan if p.id == "options-other")
     assert (other.scale, other.norm_eps) == (0.125, 1e-3)
     assert other.params()["norm_eps"] == 1e-3
+
+
+def test_the_whole_roofline_plan_of_a_gpu_has_every_serving_head_count() -> None:
+    whole = cases.roofline(Scope(device=DeviceKind.SM90))
+    assert {str(planned.heads) for planned in whole} == {"2x4", "4x8", "8x16", "16x32"}
+    main = {(p.rows, p.fp8) for p in whole if p.heads == Heads(4, 8)}
+    assert main == {(rows, fp8) for rows in cases.ROOFLINE_BATCHES for fp8 in (True, False)}
+    quick = cases.roofline(Scope(device=DeviceKind.SM90, quick=True))
+    assert {str(planned.heads) for planned in quick} == {"4x8"}
+    narrowed = cases.roofline(Scope(device=DeviceKind.SM90, heads=Heads(16, 32)))
+    assert {str(planned.heads) for planned in narrowed} == {"16x32"}

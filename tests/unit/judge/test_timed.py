@@ -138,10 +138,14 @@ def test_slots_that_were_not_walked_are_suspect() -> None:
         def state(self, arm: str, where: Sequence[tuple[int, int]]) -> dict[str, Array]:
             rows = LOAD.picked(where)
             right = super().state(arm, where)
-            return {**right, "ssm_state": rows.ssm_state}
+            return {**right, "ssm_state": rows.ssm_state, "conv_state": rows.conv_state}
 
     judged = judge(Lazy())
-    assert failed(judged) >= {"replays_missing", "state_after_replays"}
+    assert failed(judged) >= {
+        "replays_missing",
+        "state_after_replays",
+        "conv_state_after_replays",
+    }
     assert judged.outcome is Outcome.SUSPECT
 
 
