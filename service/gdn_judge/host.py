@@ -31,13 +31,27 @@ def facts(root: Path = Path("/")) -> dict[str, Scalar]:
     if isinstance(huge, str):  # "always [madvise] never"
         found["memory.huge_pages"] = huge.partition("[")[2].partition("]")[0] or huge
     found["cpu.model"] = _cpu_model(root)
+    found["pinned.cpus"] = _line(root / "proc/self/status", "Cpus_allowed_list")
+    found["pinned.memory_nodes"] = _line(root / "proc/self/status", "Mems_allowed_list")
+    found["pinned.memory_policy"] = _memory_policy(root)
     return found
 
 
 def _cpu_model(root: Path) -> str | None:
-    for line in (text(root / "proc/cpuinfo", limit=4000) or "").splitlines():
+    return _line(root / "proc/cpuinfo", "model name")
+
+
+def _memory_policy(root: Path) -> str | None:
+    """ "bind:0" or "default": what the first mapping of this process is told of NUMA nodes."""
+    words = (text(root / "proc/self/numa_maps", limit=200) or "").split()
+    return words[1] if len(words) > 1 else None
+
+
+def _line(path: Path, wanted: str) -> str | None:
+    """The value of a line "name : value"."""
+    for line in (text(path, limit=4000) or "").splitlines():
         name, _, value = line.partition(":")
-        if name.strip() == "model name":
+        if name.strip() == wanted:
             return value.strip()
     return None
 

@@ -38,6 +38,7 @@ class Settings(BaseSettings):
     default_device_kind: str = ""  # empty: the target's, else the best one served
     cpu_slots: int = Field(1, ge=1)  # devices of each CPU kind on this host
     judge_command: Words = ()  # empty: this interpreter with -I -m gdn_judge
+    emulator_processes: int = Field(0, ge=0)  # of one judge; 0: the cores that it may use
     candidate_user: str = ""  # account the candidate runs under; empty: nobody, where possible
     runner: Literal["process", "docker"] = "process"
     docker_host: str = ""  # the engine's URL; empty: DOCKER_HOST, else the usual socket
@@ -47,8 +48,8 @@ class Settings(BaseSettings):
     container_pids: int = Field(4096, ge=64)  # threads count
     container_scratch: int = Field(16 << 30, ge=1 << 24)  # bytes of tmpfs
     container_shared_memory: int = Field(8 << 30, ge=1 << 24)
-    container_cpus: str = ""  # like 0-15; empty: those near the device
-    container_memory_nodes: str = ""  # NUMA nodes like 0; empty: all
+    container_cpus: str = ""  # like 0-15; empty: the device's share of those near it
+    container_memory_nodes: str = ""  # NUMA nodes like 0; empty: the one near the device
     container_mounts: Words = ()  # host folders shown read-only under the same path
     database_poll_s: float = Field(0.5, gt=0)
 

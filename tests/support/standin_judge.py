@@ -148,7 +148,7 @@ def build(arguments: argparse.Namespace, verdict: Verdict) -> Document:
         kernel_digest="ab" * 32,
         kernels=[Kernel(name="fused", digest="ab" * 32, arch="none")],
         baseline=_baseline(arguments),
-        environment={"python": "3.11", "cores": 2},
+        environment={"python": "3.11", "pinned.cpus": str(sorted(os.sched_getaffinity(0)))},
         log_tail="said \x00 and \ud800",
     )
 

@@ -222,6 +222,7 @@ class SuiteJudge:
             call_timeout_s=settings.kernel_timeout_s,
             device_nodes=device.facts.nodes,
             cpus=device.facts.cpus,
+            memory_nodes=device.facts.memory_nodes,
             baseline=_left_in(work_dir, baseline) if baseline else None,
             commits_behind=baseline.commits_behind if baseline else None,
         )

@@ -27,8 +27,9 @@ class JudgeRequest:
 
     `call_timeout_s` bounds one call of the op, beside what its rows need.
     A GPU is named by `device_uuid`: it alone is made visible, so its index becomes 0.
-    `device_nodes` are its device files with their group ids (AMD), `cpus` the kernel's
-    list of the cores near it. `baseline` is an earlier document, `commits_behind` how far.
+    `device_nodes` are its device files with their group ids (AMD), `cpus` and
+    `memory_nodes` the kernel's lists of the cores and NUMA nodes near it. `baseline` is
+    an earlier document, `commits_behind` how far.
     """
 
     tree: Path
@@ -51,6 +52,7 @@ class JudgeRequest:
     timeout_s: float
     device_nodes: tuple[tuple[str, int], ...] = ()
     cpus: str = ""
+    memory_nodes: str = ""
     baseline: Path | None = None
     commits_behind: int | None = None
 

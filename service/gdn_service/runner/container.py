@@ -34,7 +34,7 @@ _LOG_MAX = "16m"  # of the engine's own copy; the service's copy has its own lim
 class Allowance:
     """Bounds of one container, in bytes and counts; `mounts` are host folders, read-only.
 
-    `cpus` and `memory_nodes` are kernel lists like "0-15,32"; "" means all.
+    `cpus` and `memory_nodes` are kernel lists like "0-15,32"; "" means those near the device.
     """
 
     memory: int
@@ -130,7 +130,7 @@ def _host_config(request: JudgeRequest, leash: Path, allowance: Allowance) -> di
         "MemorySwap": allowance.memory,  # the sum of both: no swap
         "PidsLimit": allowance.pids,
         "CpusetCpus": allowance.cpus or request.cpus,
-        "CpusetMems": allowance.memory_nodes,
+        "CpusetMems": allowance.memory_nodes or request.memory_nodes,
         "ShmSize": allowance.shared_memory,
         "Tmpfs": {
             # Compiled kernels are loaded from there, hence exec.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from gdn_judge.document import DeviceKind
 from gdn_service.clock import now
 from gdn_service.errors import DeviceBusy, DeviceError, DeviceUnavailable
+from gdn_service.runner import cores
 from gdn_service.runner.idle import describe
 from gdn_service.runner.kfd import KfdProbe
 from gdn_service.runner.locks import device_lock
@@ -53,7 +55,12 @@ class Inventory:
 
     def refresh(self) -> list[LocalDevice]:
         """Look again, and write down what is there. A probe that fails adds no device."""
-        self._known = [device for probe in self._probes for device in self._see(probe)]
+        self._known = [
+            self._local(probe, facts)
+            for probe in self._probes
+            for facts in share_cores(seen(probe))
+            if self._served(facts.kind)
+        ]
         for device in self._known:
             self._record(device)
         with self._store.write() as tx:
@@ -148,9 +155,6 @@ class Inventory:
             stack.push(attempt.pop_all())
             return HeldDevice(device=device, lock_fd=descriptor, idle=report)
 
-    def _see(self, probe: Probe) -> list[LocalDevice]:
-        return [self._local(probe, item) for item in seen(probe) if self._served(item.kind)]
-
     def _served(self, kind: DeviceKind) -> bool:
         return "auto" in self._settings.device_kinds or kind in self._settings.device_kinds
 
@@ -206,6 +210,16 @@ def _load(device: LocalDevice) -> dict[str, Any]:
         "busy_percent": sample.busy,
         "uses": [describe(use) for use in sample.uses if use.counts],
     }
+
+
+def share_cores(devices: Sequence[DeviceFacts]) -> list[DeviceFacts]:
+    """Cores that several devices are near to, divided among them: one job per device."""
+
+    def own(device: DeviceFacts) -> str:
+        near = [other for other in devices if other.cpus == device.cpus]
+        return cores.share(device.cpus, near.index(device), len(near))
+
+    return [dataclasses.replace(device, cpus=own(device)) for device in devices]
 
 
 def seen(probe: Probe) -> Sequence[DeviceFacts]:

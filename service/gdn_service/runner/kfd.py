@@ -11,7 +11,7 @@ from gdn_service.errors import DeviceUnavailable
 from gdn_service.runner import kfd_query
 from gdn_service.runner.helper import ask
 from gdn_service.runner.idle import IdleRule, decide
-from gdn_service.runner.probe import DeviceFacts, IdleReport, Sample, Use
+from gdn_service.runner.probe import DeviceFacts, IdleReport, Sample, Use, node_list
 from gdn_service.settings import Settings
 
 _KINDS = {"gfx950": DeviceKind.GFX950}
@@ -67,6 +67,7 @@ def _facts(row: dict[str, Any]) -> DeviceFacts:
         measures=("gpu_time", "host_time"),
         nodes=tuple((node, group) for node, group in nodes if node and group is not None),
         cpus=row["cpus"],
+        memory_nodes=node_list(row["numa_node"]),
     )
 
 

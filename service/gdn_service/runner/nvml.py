@@ -9,7 +9,7 @@ from gdn_judge.document import DeviceKind
 from gdn_service.runner import nvml_query
 from gdn_service.runner.helper import ask
 from gdn_service.runner.idle import IdleRule, decide
-from gdn_service.runner.probe import DeviceFacts, IdleReport, Sample, Use
+from gdn_service.runner.probe import DeviceFacts, IdleReport, Sample, Use, node_list
 from gdn_service.settings import Settings
 
 _KINDS = {(9, 0): DeviceKind.SM90}  # compute capability -> device kind
@@ -29,6 +29,7 @@ class NvmlProbe:
                 total_bytes=row["total"],
                 measures=("gpu_time", "host_time"),
                 cpus=row["cpus"],
+                memory_nodes=node_list(row["numa_node"]),
             )
             for row in query({"do": "list"})["devices"]
             if tuple(row["capability"]) in _KINDS

@@ -1,6 +1,6 @@
 """The short-lived process behind `nvml.py`: one JSON request on stdin, one answer on stdout.
 
-    {"do": "list"}  ->  {"devices": [{index, uuid, name, total, capability, cpus}]}
+    {"do": "list"}  ->  {"devices": [{index, uuid, name, total, capability, ...}]}
     {"do": "watch", "uuid", "samples", "interval_s"}
         ->  {"samples": [{used, total, busy, processes: [{pid, command, used}]}]}
     anything wrong  ->  {"error": "..."}
@@ -14,7 +14,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
+
+PCI = Path("/sys/bus/pci/devices")
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -35,6 +38,7 @@ def _list(nvml: Any) -> list[dict[str, Any]]:
     rows = []
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        card = _card(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))
         rows.append(
             {
                 "index": index,
@@ -42,19 +46,30 @@ def _list(nvml: Any) -> list[dict[str, Any]]:
                 "name": _text(nvml.nvmlDeviceGetName(handle)),
                 "total": nvml.nvmlDeviceGetMemoryInfo(handle).total,
                 "capability": list(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
-                "cpus": _near_cpus(_text(nvml.nvmlDeviceGetPciInfo(handle).busId)),
+                "cpus": _read(card / "local_cpulist") or "",
+                "numa_node": _number(card / "numa_node"),
             }
         )
     return rows
 
 
-def _near_cpus(bus_id: str) -> str:
-    """The kernel's list of the cores near a PCI device; "" where it does not say."""
+def _card(bus_id: str) -> Path:
+    """The kernel's folder of a PCI device; NVML has eight digits of the domain, the kernel four."""
+    return PCI / bus_id.lower()[-12:]
+
+
+def _read(path: Path) -> str | None:
     try:
-        with open(f"/sys/bus/pci/devices/{bus_id.lower()[-12:]}/local_cpulist") as file:
-            return file.read().strip()
+        return path.read_text().strip()
     except OSError:
-        return ""
+        return None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(_read(path) or "")
+    except ValueError:  # not there, or empty
+        return None
 
 
 def _watch(nvml: Any, request: dict[str, Any]) -> list[dict[str, Any]]:

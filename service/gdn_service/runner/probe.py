@@ -13,8 +13,8 @@ from gdn_judge.document import DeviceKind
 class DeviceFacts:
     """One device of this host. `uuid` and `total_bytes` (device memory) are None on a CPU.
 
-    `nodes`: its device files with their group ids (AMD); `cpus`: the kernel's list of
-    the cores near it, "" where that is not known.
+    `nodes`: its device files with their group ids (AMD); `cpus` and `memory_nodes`: the
+    kernel's lists of the cores and NUMA nodes near it, "" where that is not known.
     """
 
     kind: DeviceKind
@@ -25,6 +25,7 @@ class DeviceFacts:
     total_bytes: int | None = None
     nodes: tuple[tuple[str, int], ...] = ()
     cpus: str = ""
+    memory_nodes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +128,11 @@ _CPU_MEASURES = {
     DeviceKind.GFX950_EMULATED: ("emulated_traffic",),
     DeviceKind.INTERPRETER: ("wall_time",),
 }
+
+
+def node_list(node: int | None) -> str:
+    """The kernel's number of a device's NUMA node, -1 where it has none, as a list."""
+    return "" if node is None or node < 0 else str(node)
 
 
 def bytes_text(count: int) -> str:

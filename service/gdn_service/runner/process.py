@@ -17,7 +17,7 @@ from typing import IO
 
 from gdn_judge.document import DeviceKind
 from gdn_service.errors import RunnerError
-from gdn_service.runner import supervisor
+from gdn_service.runner import pinning, supervisor
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, judge_arguments
 from gdn_service.runner.output import OutputReader, left_document
 from gdn_service.settings import Settings, device_environment
@@ -39,7 +39,7 @@ class ProcessRunner:
         control.say(WARNING)
         out = request.work_dir / "verdict.json"
         out.unlink(missing_ok=True)
-        argv = [*self._settings.judge_argv, *judge_arguments(request, out)]
+        argv = [*_pinned(request), *self._settings.judge_argv, *judge_arguments(request, out)]
         process = self._start(argv, request, control.lock_fds)
         control.started(process.pid)
         reader = OutputReader(control, self._settings.log_max_bytes)
@@ -93,6 +93,13 @@ class ProcessRunner:
         reader.close()
         process.wait()
         return stop.ending
+
+
+def _pinned(request: JudgeRequest) -> list[str]:
+    """The words before a command that keep it on the cores and memory near the device."""
+    if not request.cpus and not request.memory_nodes:
+        return []
+    return [sys.executable, "-I", pinning.__file__, request.cpus, request.memory_nodes]
 
 
 def _environment(request: JudgeRequest) -> dict[str, str]:

@@ -25,6 +25,9 @@ def test_a_hosts_settings_are_read(tmp_path: Path) -> None:
             "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
             "proc/cmdline": "BOOT_IMAGE=/vmlinuz iommu=pt pci=realloc=off\n",
             "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 9575F\n",
+            "proc/self/status": "Name:\tpython3\nCpus_allowed_list:\t0-15,128-143\n"
+            "Mems_allowed_list:\t0-1\n",
+            "proc/self/numa_maps": "55d0 bind:0 file=/usr/bin/python3 mapped=1 N0=1\n",
         },
     )
     assert host.facts(tmp_path) == {
@@ -37,6 +40,9 @@ def test_a_hosts_settings_are_read(tmp_path: Path) -> None:
         "numa.nodes": "0-1",
         "memory.huge_pages": "madvise",
         "kernel.command_line": "BOOT_IMAGE=/vmlinuz iommu=pt pci=realloc=off",
+        "pinned.cpus": "0-15,128-143",
+        "pinned.memory_nodes": "0-1",
+        "pinned.memory_policy": "bind:0",
     }
 
 

@@ -50,6 +50,7 @@ AMD = dataclasses.replace(
     device_uuid="GPU-9246ab0c1d2e3f40",
     device_nodes=(("/dev/kfd", 109), ("/dev/dri/renderD131", 109)),
     cpus="0-63,128-191",
+    memory_nodes="0",
 )
 NVIDIA = dataclasses.replace(
     REQUEST, device_kind=DeviceKind.SM90, device_index=1, device_uuid="GPU-1a2b"
@@ -87,8 +88,8 @@ def test_the_engine_gets_exactly_this(
 
 
 def test_nothing_of_the_policy_depends_on_the_device() -> None:
-    """What a GPU adds is device nodes, groups, a device request and its cores; no right."""
-    own = {"Devices", "GroupAdd", "DeviceRequests", "CpusetCpus"}
+    """What a GPU adds is device nodes, groups, a request, cores and memory near it; no right."""
+    own = {"Devices", "GroupAdd", "DeviceRequests", "CpusetCpus", "CpusetMems"}
     configs = [body(request)["HostConfig"] for request in (REQUEST, AMD, NVIDIA)]
     policies = [{k: v for k, v in config.items() if k not in own} for config in configs]
     assert policies[0] == policies[1] == policies[2]

@@ -40,8 +40,20 @@ def test_eight_cards_with_their_nodes_groups_and_cores(tree: AmdTree) -> None:
     assert (last.kind, last.name) == (DeviceKind.GFX950, "AMD Instinct MI355X")
     assert last.uuid == "GPU-9246ab0c1d2e3f07"
     assert last.total_bytes == 288 * GIB
-    assert last.cpus == "64-127,192-255"
+    assert (last.cpus, last.memory_nodes) == ("64-127,192-255", "1")
     assert last.nodes == (("/dev/kfd", os.getgid()), ("/dev/dri/renderD184", os.getgid()))
+
+
+def test_cards_on_one_node_share_its_cores(store: Store, tree: AmdTree, tmp_path: Path) -> None:
+    settings = bench_settings(tmp_path, "", device_kinds=("gfx950",), idle_interval_s=0)
+    known = Inventory(settings, store, [KfdProbe(settings, tree.root)]).refresh()
+    assert [device.facts.cpus for device in known[:4]] == [
+        "0-15,128-143",
+        "16-31,144-159",
+        "32-47,160-175",
+        "48-63,176-191",
+    ]
+    assert known[7].facts.cpus == "112-127,240-255"
 
 
 def test_a_card_that_no_device_kind_covers_is_seen_but_not_served(tmp_path: Path) -> None:

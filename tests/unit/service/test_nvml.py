@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from gdn_service.errors import DeviceUnavailable
 from gdn_service.runner import nvml_query
 from gdn_service.runner.nvml import judge_samples, query
+from gdn_service.runner.probe import node_list
 from gdn_service.settings import Settings
 
 GIB = 2**30
@@ -68,3 +70,22 @@ def test_no_driver_is_said_in_words() -> None:
     assert answer["error"].startswith("NVML: ")
     with pytest.raises(DeviceUnavailable, match="NVML: "):
         query({"do": "list"})
+
+
+def test_the_kernel_says_where_a_card_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML writes a PCI address with eight digits of the domain and in capitals."""
+    card = tmp_path / "0000:1b:00.0"
+    card.mkdir()
+    (card / "local_cpulist").write_text("0-55,112-167\n")
+    (card / "numa_node").write_text("1\n")
+    monkeypatch.setattr(nvml_query, "PCI", tmp_path)
+    found = nvml_query._card("00000000:1B:00.0")
+    assert found == card
+    assert nvml_query._read(found / "local_cpulist") == "0-55,112-167"
+    assert nvml_query._number(found / "numa_node") == 1
+    assert nvml_query._number(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize(("node", "text"), [(0, "0"), (3, "3"), (-1, ""), (None, "")])
+def test_a_card_without_a_node_is_near_no_memory(node: int | None, text: str) -> None:
+    assert node_list(node) == text

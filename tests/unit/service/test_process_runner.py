@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,7 @@ class Stand:
         self.work.mkdir()
         self.tree.mkdir()
 
-    def request(self, timeout_s: float = 30) -> JudgeRequest:
+    def request(self, timeout_s: float = 30, cpus: str = "") -> JudgeRequest:
         return JudgeRequest(
             tree=self.tree,
             import_path="m:f",
@@ -50,6 +51,7 @@ class Stand:
             deadline_s=timeout_s,
             call_timeout_s=timeout_s,
             timeout_s=timeout_s,
+            cpus=cpus,
         )
 
     def run(
@@ -59,6 +61,7 @@ class Stand:
         timeout_s: float = 30,
         cancelled: Callable[[], bool] = lambda: False,
         stopping: Callable[[], bool] = lambda: False,
+        cpus: str = "",
         **settings: Any,
     ) -> JudgeOutcome:
         (self.tree / "behaviour.json").write_text(json.dumps({"all": behaviour}))
@@ -69,7 +72,7 @@ class Stand:
             cancelled=cancelled,
             stopping=stopping,
         )
-        outcome = runner.run(self.request(timeout_s), control)
+        outcome = runner.run(self.request(timeout_s, cpus), control)
         assert processes_under(self.folder) == []
         return outcome
 
@@ -90,6 +93,13 @@ def test_a_run_gives_its_document_and_its_progress(stand: Stand) -> None:
     assert stand.said == [WARNING]
     names = [event["event"] for event in stand.events]
     assert names == ["planned", "arm", "case", "case", "case", "arm", "finished"]
+
+
+def test_the_judge_is_kept_on_the_cores_near_the_device(stand: Stand) -> None:
+    core = max(os.sched_getaffinity(0))
+    document = stand.run("pass", cpus=str(core)).document
+    assert document is not None
+    assert Document.from_json(document).environment["pinned.cpus"] == str([core])
 
 
 def test_the_command_line_says_everything(stand: Stand) -> None:
