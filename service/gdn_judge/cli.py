@@ -71,7 +71,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     add("--python-path", action="append", default=[], metavar="P", help="folder in the checkout")
     add("--chain", metavar="M:F", help="unfused op timed beside it (roofline)")
     add("--baseline", type=Path, metavar="FILE", help="document to compare with (codeobject)")
-    add("--commits-behind", type=int, metavar="N", help="from the commit to the baseline's")
+    add(
+        "--commits-behind",
+        type=_at_least_one,
+        metavar="N",
+        help="from the commit to the baseline's",
+    )
     add("--target-name", default="", help="name for the document")
     add("--commit", metavar="SHA40", help="commit for the document")
     add(
@@ -108,6 +113,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         default=120.0,
         metavar="SECONDS",
         help="longest that one call may take, more where it has many rows (120)",
+    )
+    add(
+        "--processes",
+        type=_at_least_one,
+        metavar="N",
+        help="that the emulator may use (default: the cores that this process may use)",
     )
     add(
         "--candidate-user",
@@ -171,6 +182,12 @@ def _launches(text: str) -> int | None:
         return None
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} should be a number from 1 on, or any")
+    return int(text)
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} should be a number from 1 on")
     return int(text)
 
 

@@ -30,13 +30,15 @@ from gdn_judge.emulator.errors import (
     LaunchError,
     OutOfTime,
     UnsupportedInstruction,
+    WorkerDied,
 )
-from gdn_judge.emulator.launch import Launch, Pointer, Report, Schedule, run
+from gdn_judge.emulator.launch import Launch, Pointer, Report, Schedule, run, spread_over
 from gdn_judge.emulator.memory import Buffer, make_buffer
 from gdn_judge.errors import (
     CandidateFaulted,
     CandidateRaised,
     CandidateTimedOut,
+    HostError,
     NotModelled,
     ProtocolViolation,
 )
@@ -56,7 +58,8 @@ from gdn_judge.remote import RemoteExecutor, answer, request
 class EmulatedExecutor:
     """`execution.Executor` for device kind gfx950-emulated."""
 
-    def __init__(self, process: Process, notes: Sequence[str] = ()) -> None:
+    def __init__(self, process: Process, notes: Sequence[str] = (), *, processes: int = 1) -> None:
+        self.workers = spread_over(processes) if processes > 1 else None
         self._remote = RemoteExecutor(process, notes)
         self.programs: dict[str, tuple[Code, Program]] = {}
         self._kept: dict[int, Array] = {}
@@ -120,6 +123,8 @@ class EmulatedExecutor:
 
     def close(self) -> None:
         self._remote.close()
+        if self.workers is not None:
+            self.workers.close()
 
     def capture(
         self,
@@ -234,13 +239,15 @@ class EmulatedExecutor:
         )
         launch = Launch(program, event.grid, code.warps, arguments, code.shared)
         try:
-            report = run(launch, buffers, schedule, races=races, until=until)
+            report = run(launch, buffers, schedule, races=races, until=until, workers=self.workers)
         except KernelFault as error:
             raise CandidateFaulted(str(error)) from error
         except (UnsupportedInstruction, LaunchError) as error:
             raise NotModelled(str(error)) from error
         except OutOfTime as error:
             raise CandidateTimedOut(str(error)) from error
+        except WorkerDied as error:
+            raise HostError(str(error)) from error
         self.reports.append(report)
         self.programs_run.append(program)
         return _kernel_run(code, program)
@@ -264,8 +271,16 @@ class EmulatedExecutor:
             results=results,
             after=_after(captured, memory, operands),
             kernels=kernels,
+            notes=tuple(_in_one_process(report) for report in self.reports if report.entangled),
             counters=_counters(self.reports),
         )
+
+
+def _in_one_process(report: Report) -> str:
+    return (
+        f"The workgroups of {report.kernel} were emulated in one process, in order: "
+        f"{report.entangled}."
+    )
 
 
 @functools.lru_cache(maxsize=256)

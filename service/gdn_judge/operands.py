@@ -129,6 +129,7 @@ class CallResult:
     array of `results` is None where its form is not what can be carried.
     `after` holds all ten operands as they stood after the call, guards included.
     `kernels` are the launches in order, as far as the executor can see them.
+    `notes` are the executor's own words for the document.
     `counters` are exact counts of an executor that can count, such as the emulator:
     read_bytes and written_bytes of global memory, instructions.
     """

@@ -17,6 +17,7 @@ from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
 from gdn_judge.document import DeviceKind, Document, Scalar, Suite
 from gdn_judge.emulated import EmulatedExecutor
+from gdn_judge.emulator import apart
 from gdn_judge.errors import UsageError
 from gdn_judge.execution import ExecutorFactory
 from gdn_judge.numerics import Rounding
@@ -75,7 +76,7 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         notes=[*([_INTERPRETER_NOTE] if interpreted else []), *notes],
     )
     session = Session(
-        factory=_factory(options.suite, options.device, launch),
+        factory=_factory(options.suite, options.device, launch, options.processes),
         device=options.device,
         roundings=tuple(Rounding) if interpreted else (Rounding.NEAREST,),
         deadline=deadline,
@@ -132,11 +133,14 @@ def process(
     return candidate.Launch(root=root, import_path=import_path, python_path=folders, chain=chain)
 
 
-def _factory(suite: Suite, device: DeviceKind, launch: candidate.Launch) -> ExecutorFactory:
+def _factory(
+    suite: Suite, device: DeviceKind, launch: candidate.Launch, processes: int | None
+) -> ExecutorFactory:
+    count = processes or apart.cores()
     if suite is Suite.CODEOBJECT:
-        return lambda: Compiler(launch)
+        return lambda: Compiler(launch, processes=count)
     if device is DeviceKind.GFX950_EMULATED:
-        return lambda: EmulatedExecutor(launch)
+        return lambda: EmulatedExecutor(launch, processes=count)
     return lambda: RemoteExecutor(launch)
 
 

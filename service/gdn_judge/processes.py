@@ -10,15 +10,48 @@ import contextlib
 import ctypes
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from gdn_judge.errors import HostError
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG = 1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_own: set[int] = set()  # children that are the judge's own, no candidate's
+_starting = threading.Lock()  # so that no look at the tree falls between start and note
+
+
+class Startable(Protocol):
+    """A process that `start` starts, such as multiprocessing's."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+    def start(self) -> None: ...
+
+
+def start_own(process: Startable) -> None:
+    """Start a process of the judge's own: it counts to no candidate's family."""
+    with _starting:
+        process.start()
+        if process.pid is not None:
+            _own.add(process.pid)
+
+
+def forget_own(pid: int) -> None:
+    """After it has ended and was collected; its pid may come again."""
+    with _starting:
+        _own.discard(pid)
+
+
+def die_with_parent() -> None:
+    """Have this process killed when the thread that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def harden() -> None:
@@ -72,8 +105,9 @@ def family(root: int, adopted_from: frozenset[int]) -> list[int]:
 
     `adopted_from` are the children that this process had before `root` was started.
     """
-    tree = children()
-    mine = set(tree.get(os.getpid(), [])) - adopted_from
+    with _starting:
+        tree = children()
+        mine = set(tree.get(os.getpid(), [])) - adopted_from - _own
     heads = {root} | mine
     return sorted({pid for head in heads for pid in [head, *descendants(head, tree)]})
 

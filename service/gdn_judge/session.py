@@ -86,6 +86,7 @@ class Session:
         limit = self.limit(operands)
         result = self.guarded(lambda: executor.call(operands, options, deadline_s=limit))
         self.saw(result.kernels)
+        self.notes += [note for note in result.notes if note not in self.notes]
         return result
 
     def saw(self, kernels: Iterable[KernelRun]) -> None:

@@ -18,6 +18,7 @@ from gdn_judge.session import Session
 
 ROOT = Path(__file__).parents[2]
 OP = "gdn_kernels:fused_gdn_decode_qkvz"
+BETWEEN_WORKGROUPS = ("release removed", "acquire removed", "store one element on")
 pytestmark = pytest.mark.slow
 
 
@@ -101,3 +102,19 @@ def test_deliberate_bugs_are_caught() -> None:
     certain = ("barrier removed", "release removed", "acquire removed", "store one element on")
     for kind in certain:
         assert by_kind[kind] == {"caught"}
+
+
+def test_deliberate_bugs_are_the_same_in_several_processes() -> None:
+    """Races between workgroups among them; 512 waves make two batches."""
+    process = prepare.process(ROOT, OP, ["kernels"])
+    found = []
+    for count in (1, 2, 3):
+        bench = bugs.Bench(process, Heads(1, 2), 8, processes=count)
+        try:
+            chosen = [m for m in bugs.mutants(bench.start(), 1) if m.kind in BETWEEN_WORKGROUPS]
+            found.append([(f.mutant.kind, f.outcome, f.by) for f in map(bench.judge, chosen)])
+        finally:
+            bench.close()
+    assert {kind for kind, _, _ in found[0]} == set(BETWEEN_WORKGROUPS)
+    assert all(outcome == "caught" for _, outcome, _ in found[0])
+    assert found[0] == found[1] == found[2]

@@ -140,8 +140,10 @@ def _spread(
 class Bench:
     """Two captured calls of a target on fixed operands, run with spoiled kernels."""
 
-    def __init__(self, process: candidate.Launch, heads: Heads, rows: int) -> None:
-        self.compiler = Compiler(process)
+    def __init__(
+        self, process: candidate.Launch, heads: Heads, rows: int, *, processes: int = 1
+    ) -> None:
+        self.compiler = Compiler(process, processes=processes)
         self.options = CallOptions(fp8=True)
         rng = np.random.default_rng(20)
         # no spare slot: one slot too far is out of the pool, or another row's

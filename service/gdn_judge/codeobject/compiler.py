@@ -23,8 +23,9 @@ ARCHS = ("gfx950", "sm90")
 class Compiler(EmulatedExecutor):
     """An emulator for gfx950 that also asks for the code objects of other GPUs."""
 
-    def __init__(self, process: Process, notes: Sequence[str] = ()) -> None:
-        super().__init__(dataclasses.replace(process, device="gfx950-emulated"), notes)
+    def __init__(self, process: Process, notes: Sequence[str] = (), *, processes: int = 1) -> None:
+        emulated = dataclasses.replace(process, device="gfx950-emulated")
+        super().__init__(emulated, notes, processes=processes)
         self._process = process
         self._others: dict[str, tuple[RemoteExecutor, dict[str, Code]]] = {}
 

@@ -4,6 +4,8 @@ EmulatorError
   ├─ AssemblyError            the text is not assembly that this emulator reads
   ├─ UnsupportedInstruction   an instruction or modifier that is not modelled (never guessed)
   ├─ LaunchError              grid or arguments do not fit the kernel's metadata
+  ├─ OutOfTime                the deadline of the launch has passed
+  ├─ WorkerDied               a process that emulated some workgroups was ended from outside
   └─ KernelFault              the kernel does something that hardware leaves undefined
        ├─ OutOfBounds         an access outside the buffers of the launch, or of LDS
        ├─ Uninitialised       a value that nobody wrote decides an address, a store or a branch
@@ -37,6 +39,10 @@ class LaunchError(EmulatorError):
 
 class OutOfTime(EmulatorError):
     """The deadline of the launch has passed."""
+
+
+class WorkerDied(EmulatorError):
+    """A process of the emulator was ended from outside, for instance for its memory."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gdn_judge.emulator import apart
+from gdn_judge.emulator.apart import Done, Workers
 from gdn_judge.emulator.assembly import EXEC, SCC, SGPR, VCC, Program
 from gdn_judge.emulator.errors import LaunchError
 from gdn_judge.emulator.front import MODE_FP16_OVERFLOW, Front
@@ -22,6 +24,8 @@ from gdn_judge.emulator.races import Contest, HappensBefore, Order
 LDS_BYTES = 160 * 1024  # of a compute unit: CDNA4 ISA document, "LDS"
 WAVES_AT_ONCE = 512
 INTERLEAVED = 2
+DIVIDED_FROM = 512  # waves
+NEIGHBOURS = 32  # workgroups in a row that stay in one batch: they may share tickets
 BUDGET = 200_000_000
 
 
@@ -48,8 +52,9 @@ class _Limits:
 class Schedule:
     """In which order workgroups run.
 
-    Without a seed: by id, in the largest batches. With one: in a random order, and
-    at least two batches interleaved at random points.
+    Without a seed: by id, in the largest batches, but two where there is work for two
+    processes. With one: in a random order, and at least two batches interleaved at
+    random points.
     """
 
     seed: int | None = None
@@ -76,7 +81,8 @@ class Report:
     """What a launch did. Instructions are counted per wave; traffic per buffer name.
 
     counts: how often each instruction of the program was executed, summed over
-    waves. first_pc: the instruction that touched each buffer first.
+    waves. first_pc: the instruction that touched each buffer first. entangled: why
+    the batches were not spread over processes though they were meant to be, or "".
     """
 
     kernel: str
@@ -87,6 +93,7 @@ class Report:
     seconds: float
     counts: list[int] = field(repr=False, default_factory=list)
     first_pc: dict[str, int] = field(default_factory=dict)
+    entangled: str = ""
 
 
 _compiled: dict[int, Compiled] = {}  # each holds its program, so the key stays its own
@@ -108,11 +115,13 @@ def run(
     races: bool = True,
     until: float | None = None,
     budget: int = BUDGET,
+    workers: Workers | None = None,
 ) -> Report:
     """Execute a launch on `buffers`, in place; `until` is a time.monotonic().
 
-    With `races`, bytes that several waves touched are judged in a second run.
-    Raises LaunchError, UnsupportedInstruction, OutOfTime, or a KernelFault.
+    With `races`, bytes that several waves touched are judged in a second run. Batches are
+    spread over `workers` where that cannot be seen (`apart`).
+    Raises LaunchError, UnsupportedInstruction, OutOfTime, WorkerDied, or a KernelFault.
     """
     schedule = schedule or Schedule()
     limits = _Limits(budget, until)
@@ -120,12 +129,42 @@ def run(
     before = [b.data.copy() if b.writable and races else b.data for b in buffers]
     started = time.perf_counter()
     order = Order(_groups(launch) * launch.waves)
-    machines = _execute(launch, buffers, schedule, order, None, limits)
+    parts, entangled = _spread(launch, buffers, schedule, order, limits, workers)
     seconds = time.perf_counter() - started
     traffic = {b.name: b.settle() for b in buffers}
     if races:
         _judge_races(launch, buffers, before, schedule, limits)
-    return _report(launch, machines, traffic, seconds)
+    return _report(launch, parts, traffic, seconds, entangled)
+
+
+_entangled: dict[tuple[int, tuple[int, int, int], bool], str] = {}  # launches found to be so
+
+
+def _spread(
+    launch: Launch,
+    buffers: list[Buffer],
+    schedule: Schedule,
+    order: Order,
+    limits: _Limits,
+    workers: Workers | None,
+) -> tuple[list[Done], str]:
+    """What each batch did, and why the batches ran in one process, where that was not meant."""
+    key = (id(compiled(launch.program)), launch.grid, schedule.seed is None)
+    audited = all(b.audited for b in buffers if b.writable)
+    why = ""
+    if workers is not None and audited and key not in _entangled:
+        machines = _machines(launch, buffers, schedule, order, None, limits)
+        if len(machines) > 1:
+            try:
+                rest = {**vars(launch), "program": None}, schedule, limits
+                return workers.run(launch.program, rest, buffers, machines), ""
+            except (apart.Entangled, apart.Spoiled) as error:
+                why = str(error)
+    why = _entangled.get(key, why)
+    machines = _execute(launch, buffers, schedule, order, None, limits)
+    if why:  # and not the kernel's own fault, which would have ended this run too
+        _entangled[key] = why
+    return [apart.done(machine) for machine in machines], why
 
 
 def _judge_races(
@@ -185,6 +224,18 @@ def _check(launch: Launch) -> None:
         raise LaunchError(f"{total} bytes of LDS; a compute unit has {LDS_BYTES}")
 
 
+def spread_over(count: int) -> Workers:
+    """Processes for `run`."""
+    return Workers(count, _rebuilt, _run_to_end)
+
+
+def _rebuilt(program: Program, rest: Any, buffers: list[Buffer]) -> list[Machine]:
+    launch, schedule, limits = rest
+    launch = Launch(**{**launch, "program": program})
+    order = Order(_groups(launch) * launch.waves)
+    return _machines(launch, buffers, schedule, order, None, limits)
+
+
 def _execute(
     launch: Launch,
     buffers: list[Buffer],
@@ -193,6 +244,21 @@ def _execute(
     log: Any,
     limits: _Limits,
 ) -> list[Machine]:
+    machines = _machines(launch, buffers, schedule, order, log, limits)
+    with np.errstate(all="ignore"):
+        _run_all(machines, schedule)
+    return machines
+
+
+def _machines(
+    launch: Launch,
+    buffers: list[Buffer],
+    schedule: Schedule,
+    order: Order,
+    log: Any,
+    limits: _Limits,
+) -> list[Machine]:
+    """A machine for each batch, at its start; forgets what earlier launches touched."""
     kernarg = make_buffer(
         "kernarg",
         np.zeros(launch.program.metadata.kernarg_size, np.uint8),
@@ -207,8 +273,6 @@ def _execute(
     for groups in _batches(launch, schedule):
         machines.append(_machine(launch, space, order, groups, first, kernarg, limits))
         first += len(groups) * launch.waves
-    with np.errstate(all="ignore"):
-        _run_all(machines, schedule)
     return machines
 
 
@@ -217,6 +281,8 @@ def _batches(launch: Launch, schedule: Schedule) -> list[NDArray[np.intp]]:
     at_once = max(1, schedule.waves_at_once // launch.waves)
     ids = np.arange(count)
     if schedule.seed is None:
+        if count <= at_once and count * launch.waves >= DIVIDED_FROM:
+            at_once = -(-count // 2 // NEIGHBOURS) * NEIGHBOURS
         return [ids[i : i + at_once] for i in range(0, count, at_once)]
     rng = random.Random(schedule.seed)
     rng.shuffle(ids)  # type: ignore[arg-type]
@@ -235,6 +301,11 @@ def _run_all(machines: list[Machine], schedule: Schedule) -> None:
         machine = rng.choice(live)
         if _run_machine(machine, rng.randint(1, 400)):
             live.remove(machine)
+
+
+def _run_to_end(machine: Machine) -> None:
+    with np.errstate(all="ignore"):
+        _run_machine(machine, 1 << 62)
 
 
 def _run_machine(machine: Machine, quantum: int) -> bool:
@@ -336,13 +407,19 @@ def _initial_registers(front: Front, launch: Launch, kernarg: Buffer) -> None:
 
 
 def _report(
-    launch: Launch, machines: list[Machine], traffic: dict[str, Traffic], seconds: float
+    launch: Launch,
+    parts: list[Done],
+    traffic: dict[str, Traffic],
+    seconds: float,
+    entangled: str,
 ) -> Report:
     mnemonics: Counter[str] = Counter()
     clips: Counter[int] = Counter()
-    for machine in machines:
-        clips.update(machine.clips)
-        for ins, count in zip(launch.program.instructions, machine.counts, strict=True):
+    first_pc: dict[str, int] = {}
+    for part in parts:
+        clips.update(part.clips)
+        first_pc = part.first_pc | first_pc
+        for ins, count in zip(launch.program.instructions, part.counts, strict=True):
             if count:
                 mnemonics[ins.name] += count
     return Report(
@@ -352,6 +429,7 @@ def _report(
         traffic,
         dict(clips),
         seconds,
-        counts=[sum(column) for column in zip(*(m.counts for m in machines), strict=True)],
-        first_pc=dict(machines[0].space.first_pc),
+        counts=[sum(column) for column in zip(*(part.counts for part in parts), strict=True)],
+        first_pc=first_pc,
+        entangled=entangled,
     )

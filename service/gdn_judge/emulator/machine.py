@@ -191,6 +191,7 @@ class Machine:
         self.counts = [0] * len(ops)
         self.invalid = False
         self.clips: dict[int, int] = {}
+        self.first_pc: dict[str, int] = {}  # the instruction that touched a buffer first
         self.budget = budget
         self.fronts: list[Front] = []
         self.waiting: list[Front] = []

@@ -152,7 +152,6 @@ class AddressSpace:
             buffer.window = i + 1
             buffer.reset()
         self.log: Any = None
-        self.first_pc: dict[str, int] = {}  # the instruction that touched a buffer first
 
     def find(self, address: int) -> Buffer | None:
         """The buffer whose window an address lies in."""
@@ -251,7 +250,7 @@ class AddressSpace:
     def _audit(
         self, access: Access, buffer: Buffer, offsets: NDArray[np.int64], where: Mask | None
     ) -> None:
-        self.first_pc.setdefault(buffer.name, access.instruction.pc)
+        access.front.machine.first_pc.setdefault(buffer.name, access.instruction.pc)
         count = len(offsets) * access.size * access.weight
         traffic = buffer.traffic
         if access.kind & ATOMIC:

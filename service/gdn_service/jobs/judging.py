@@ -225,6 +225,7 @@ class SuiteJudge:
             memory_nodes=device.facts.memory_nodes,
             baseline=_left_in(work_dir, baseline) if baseline else None,
             commits_behind=baseline.commits_behind if baseline else None,
+            emulator_processes=settings.emulator_processes,
         )
 
     def _control(self, run: Run, held: HeldDevice, watch: Watch) -> RunControl:

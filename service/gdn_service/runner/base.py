@@ -29,7 +29,8 @@ class JudgeRequest:
     A GPU is named by `device_uuid`: it alone is made visible, so its index becomes 0.
     `device_nodes` are its device files with their group ids (AMD), `cpus` and
     `memory_nodes` the kernel's lists of the cores and NUMA nodes near it. `baseline` is
-    an earlier document, `commits_behind` how far.
+    an earlier document, `commits_behind` how far. `emulator_processes` bounds those of
+    the emulator; 0 leaves them to the judge.
     """
 
     tree: Path
@@ -55,6 +56,7 @@ class JudgeRequest:
     memory_nodes: str = ""
     baseline: Path | None = None
     commits_behind: int | None = None
+    emulator_processes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +127,8 @@ def judge_arguments(request: JudgeRequest, out: Path) -> list[str]:
         arguments += ["--baseline", str(request.baseline)]
         if request.commits_behind is not None:
             arguments += ["--commits-behind", str(request.commits_behind)]
+    if request.emulator_processes:
+        arguments += ["--processes", str(request.emulator_processes)]
     if request.candidate_user:
         arguments += ["--candidate-user", request.candidate_user]
     if request.quick:

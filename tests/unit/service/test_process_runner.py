@@ -124,6 +124,13 @@ def test_a_baseline_is_named_with_its_place(stand: Stand) -> None:
     assert "--baseline /b.json --commits-behind 3" in text
 
 
+def test_processes_of_the_emulator_are_named_where_they_are_bounded(stand: Stand) -> None:
+    request = stand.request()
+    assert "--processes" not in judge_arguments(request, Path("/out"))
+    words = judge_arguments(dataclasses.replace(request, emulator_processes=3), Path("/out"))
+    assert words[words.index("--processes") + 1] == "3"
+
+
 def test_a_crash_is_seen_by_its_signal(stand: Stand) -> None:
     outcome = stand.run("crash")
     assert (outcome.exit_code, outcome.document) == (128 + 11, None)
