@@ -43,16 +43,15 @@ def _wait_for_predecessor():
 
 
 @gluon.jit
-def _prefetch_tile(tile_ptr, BYTES: gl.constexpr, WARP: gl.constexpr, WARPS: gl.constexpr):
-    """Ask for BYTES from `tile_ptr` in L2, an equal share by each thread; changes nothing."""
-    THREADS: gl.constexpr = gl.BlockedLayout([1], [WARP], [WARPS], [0])
-    SHARE: gl.constexpr = BYTES // (WARP * WARPS)
-    share = gl.full([WARP * WARPS], SHARE, gl.int32, THREADS)
-    pointers = tile_ptr + gl.arange(0, WARP * WARPS, THREADS) * (SHARE // 4)
+def _prefetch(pointer, BYTES: gl.constexpr):
+    """Ask for BYTES from the scalar `pointer` in L2, by one thread; changes nothing."""
+    ONE: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
     gl.inline_asm_elementwise(
-        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
+        "{ .reg .pred first; .reg .u32 thread; mov.u32 thread, %tid.x;"
+        " setp.eq.u32 first, thread, 0;"
+        " @first cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }",
         "=r,l,r",
-        [pointers, share],
+        [pointer + gl.arange(0, 1, ONE), gl.full([1], BYTES, gl.int32, ONE)],
         gl.int32,
         False,
         1,
@@ -60,11 +59,23 @@ def _prefetch_tile(tile_ptr, BYTES: gl.constexpr, WARP: gl.constexpr, WARPS: gl.
 
 
 @gluon.jit
-def _prefetch_lines(tile_ptr, BYTES: gl.constexpr, WARP: gl.constexpr, WARPS: gl.constexpr):
-    THREADS: gl.constexpr = gl.BlockedLayout([1], [WARP], [WARPS], [0])
-    pointers = tile_ptr + gl.arange(0, BYTES // 128, THREADS) * 32
+def _prefetch_lines(q_ptr, k_ptr, v_ptr, x_ptr, QK: gl.constexpr, V: gl.constexpr, X: gl.constexpr):
+    """Ask for QK, QK, V and X bf16 from the four scalar pointers in L2, line by line."""
+    LINE: gl.constexpr = 64  # bf16 of 128 bytes
+    ALL: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+    line = gl.arange(0, 64, ALL)
+    gl.static_assert(max(QK, V, X) <= 16 * LINE)
+    of, nth = line // 16, line % 16
+    start = gl.where(of < 2, gl.where(of == 0, q_ptr, k_ptr), gl.where(of == 2, v_ptr, x_ptr))
+    size = gl.where(of < 2, QK, gl.where(of == 2, V, X))
     gl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers], gl.int32, False, 1
+        "{ .reg .pred wanted; setp.ne.s32 wanted, $2, 0;"
+        " @wanted prefetch.global.L2 [$1]; mov.u32 $0, 0; }",
+        "=r,l,r",
+        [start + nth * LINE, (nth * LINE < size).to(gl.int32)],
+        gl.int32,
+        False,
+        1,
     )
 
 
@@ -81,20 +92,20 @@ def _finish_stores(HIP: gl.constexpr):
 
 
 @gluon.jit
-def _load(base, offsets, HIP: gl.constexpr, POLICY: gl.constexpr = ""):
+def _load(base, offsets, HIP: gl.constexpr):
     """Elements at int32 `offsets` from the scalar pointer `base`; by buffer descriptor on AMD."""
     if HIP:
-        return gl.amd.cdna4.buffer_load(base, offsets, cache=POLICY)
+        return gl.amd.cdna4.buffer_load(base, offsets)
     else:
-        return gl.load(base + offsets, eviction_policy=POLICY)
+        return gl.load(base + offsets)
 
 
 @gluon.jit
-def _store(base, offsets, value, HIP: gl.constexpr, POLICY: gl.constexpr = ""):
+def _store(base, offsets, value, HIP: gl.constexpr):
     if HIP:
-        gl.amd.cdna4.buffer_store(value, base, offsets, cache=POLICY)
+        gl.amd.cdna4.buffer_store(value, base, offsets)
     else:
-        gl.store(base + offsets, value, eviction_policy=POLICY)
+        gl.store(base + offsets, value)
 
 
 @gluon.jit
@@ -116,6 +127,24 @@ def _gates(gate_ptr, a_log_ptr, dt_bias_ptr, head, R: gl.constexpr):
     beta = (1.0 / (1.0 + gl.exp(-b))).to(gl.bfloat16).to(gl.float32)
     a = gl.load(gate_ptr + R + head)
     return beta, decay_factor(a, gl.load(dt_bias_ptr + head), gl.load(a_log_ptr + head))
+
+
+@gluon.jit
+def _tile_at(
+    slot, group, first, VH: gl.constexpr, R: gl.constexpr, V: gl.constexpr, K: gl.constexpr
+):
+    """Where in the pool of states row `first` of the group's heads begins, in elements."""
+    return ((slot.to(gl.int64) * VH + group * R) * V + first) * K
+
+
+@gluon.jit
+def _window(window, channel, HIP: gl.constexpr):
+    """The three stored values of each channel, oldest first."""
+    return (
+        _load(window, channel * 3, HIP),
+        _load(window, channel * 3 + 1, HIP),
+        _load(window, channel * 3 + 2, HIP),
+    )
 
 
 @gluon.jit
@@ -167,10 +196,9 @@ def fused_decode_gluon_kernel(
     CHUNKS: gl.constexpr,
     FP8: gl.constexpr,
     PDL: gl.constexpr,
-    PREFETCH: gl.constexpr,
+    EARLY_MIB: gl.constexpr,
+    AHEAD: gl.constexpr,
     TICKET_FIRST: gl.constexpr,
-    LOAD_POLICY: gl.constexpr,
-    STORE_POLICY: gl.constexpr,
     HIP: gl.constexpr,
     WARP: gl.constexpr,
     WARPS: gl.constexpr,
@@ -216,19 +244,21 @@ def fused_decode_gluon_kernel(
     head0 = first // V  # first value head, local to the group
     gated0 = head0 if SPLIT == 1 else 0
 
-    if PDL:
-        _launch_dependents()
+    x_row = qkvz_ptr + row * (KH * GROUP) + group * GROUP
+    v_first = 2 * KH * K + group * R * V + first  # channel of this program's first v
     TILE_BYTES: gl.constexpr = ROWS * K * 4
-    if PREFETCH != "":
+    EARLY: gl.constexpr = (EARLY_MIB << 20) // TILE_BYTES
+    if EARLY > 0:
         # The index may still be in the writing of an earlier kernel: it only
         # chooses which lines come closer, and only where it is in range.
         early = gl.load(index_ptr + row, volatile=True)
-        if (early >= 0) & (early < num_slots):
-            early_tile = ssm_ptr + ((early.to(gl.int64) * VH + group * R) * V + first) * K
-            if PREFETCH == "lines":
-                _prefetch_lines(early_tile, TILE_BYTES, WARP, WARPS)
-            else:
-                _prefetch_tile(early_tile, TILE_BYTES, WARP, WARPS)
+        if (early >= 0) & (early < num_slots) & (pid < EARLY):
+            _prefetch(ssm_ptr + _tile_at(early, group, first, VH, R, V, K), TILE_BYTES)
+            near = conv_ptr + early.to(gl.int64) * (C * 3)
+            q_near = near + group * (K * 3)
+            _prefetch_lines(
+                q_near, q_near + KH * K * 3, near + v_first * 3, x_row, K * 3, ROWS * 3, GROUP
+            )
     if PDL:
         _wait_for_predecessor()
 
@@ -236,15 +266,13 @@ def fused_decode_gluon_kernel(
     qk = gl.arange(0, 2 * K, QK)
     vs = gl.arange(0, ROWS, VS)
     qk_channel = (qk // K * KH + group) * K + qk % K
-    v_channel = 2 * KH * K + group * R * V + first
-    x_row = qkvz_ptr + row * (KH * GROUP) + group * GROUP
     taps = weight_ptr.to(gl.pointer_type(gl.int64))
     x_qk = _load(x_row, qk, HIP)
     x_v = _load(x_row + 2 * K + first, vs, HIP)
     w_qk = _load(taps, qk_channel, HIP)
-    w_v = _load(taps + v_channel, vs, HIP)
+    w_v = _load(taps + v_first, vs, HIP)
     b_qk = _load(bias_ptr, qk_channel, HIP)
-    b_v = _load(bias_ptr + v_channel, vs, HIP)
+    b_v = _load(bias_ptr + v_first, vs, HIP)
 
     heads = gl.arange(0, GATED_HEADS, gl.SliceLayout(1, GATED))
     v_all = gl.arange(0, V, gl.SliceLayout(0, GATED))
@@ -261,29 +289,34 @@ def fused_decode_gluon_kernel(
         return
 
     wide = slot.to(gl.int64)
-    state_base = ssm_ptr + ((wide * VH + group * R) * V + first) * K
+    state_base = ssm_ptr + _tile_at(slot, group, first, VH, R, V, K)
     tile = gl.expand_dims(gl.arange(0, CHUNK, BY_ROW), 1) * K + gl.expand_dims(
         gl.arange(0, K, BY_K), 0
     )
     if STAGED:
         stage = gl.allocate_shared_memory(gl.float32, [CHUNKS, CHUNK, K], ROW_MAJOR)
         for i in gl.static_range(CHUNKS):
-            async_copy.async_load(
-                stage.index(i), state_base + i * CHUNK * K + tile, eviction_policy=LOAD_POLICY
-            )
+            async_copy.async_load(stage.index(i), state_base + i * CHUNK * K + tile)
             async_copy.commit_group()
     else:
-        state = _load(state_base, tile, HIP, LOAD_POLICY)
+        state = _load(state_base, tile, HIP)
         if CHUNKS > 1:
-            second_state = _load(state_base + CHUNK * K, tile, HIP, LOAD_POLICY)
+            second_state = _load(state_base + CHUNK * K, tile, HIP)
     window = conv_ptr + wide * (C * 3)
-    v_window = window + v_channel * 3
-    h0 = _load(window, qk_channel * 3, HIP)
-    h1 = _load(window, qk_channel * 3 + 1, HIP)
-    h2 = _load(window, qk_channel * 3 + 2, HIP)
-    g0 = _load(v_window, vs * 3, HIP)
-    g1 = _load(v_window, vs * 3 + 1, HIP)
-    g2 = _load(v_window, vs * 3 + 2, HIP)
+    v_window = window + v_first * 3
+    h0, h1, h2 = _window(window, qk_channel, HIP)
+    g0, g1, g2 = _window(v_window, vs, HIP)
+    if AHEAD > 0:
+        # While this program computes, the memory works for one that comes later.
+        later = pid + AHEAD
+        if later < gl.num_programs(0):
+            later_slot = gl.load(index_ptr + later // (PARTS * KH))
+            if later_slot != pad_slot_id:
+                later_group, later_first = (later // PARTS) % KH, (later % PARTS) * ROWS
+                _prefetch(
+                    ssm_ptr + _tile_at(later_slot, later_group, later_first, VH, R, V, K),
+                    TILE_BYTES,
+                )
 
     # All that does not wait for the tile: gates, convolution, norms of q and k.
     gate = ba_ptr + row * (2 * VH) + group * (2 * R)
@@ -337,10 +370,14 @@ def fused_decode_gluon_kernel(
             state = state * decay
         dk = gl.sum(state * k, axis=1)
         dq = gl.sum(state * q, axis=1)
+        if PDL and i == CHUNKS - 1:
+            # Not earlier: programs of the next launch that lie about while these load
+            # crowd some processors and leave others idle.
+            _launch_dependents()
         res = (y_v.slice(i * CHUNK, CHUNK).load(BY_ROW) - dk) * chunk_beta
         updated = state + gl.expand_dims(res, 1) * k
         if SPLIT == 1 or i < CHUNKS - 1 or not TICKET_FIRST:
-            _store(state_base + i * CHUNK * K, tile, updated, HIP, STORE_POLICY)
+            _store(state_base + i * CHUNK * K, tile, updated, HIP)
         # S'.q without a second pass over the tile: S' = D + res (x) k
         core = (dq + res * kq).to(gl.bfloat16)
         if SPLIT > 1:
@@ -354,7 +391,7 @@ def fused_decode_gluon_kernel(
         last = _arrive(ticket, PARTS)
         if TICKET_FIRST:
             # the release waits for the stores before it: the largest comes after
-            _store(state_base + (CHUNKS - 1) * CHUNK * K, tile, updated, HIP, STORE_POLICY)
+            _store(state_base + (CHUNKS - 1) * CHUNK * K, tile, updated, HIP)
         _shift(v_window, vs, g1, g2, x_v, HIP)
     if PARTS > 1 and last:
         _shift(window, qk_channel, h1, h2, x_qk, HIP)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from gdn_kernels.steps_triton import (
     convolve_taps,
@@ -26,13 +25,6 @@ from gdn_kernels.steps_triton import (
 )
 
 __all__ = ["fused_decode_kernel"]
-
-
-@triton.jit
-def _prefetch_l2(pointers):
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers], tl.int32, False, 1
-    )
 
 
 @triton.jit(do_not_specialize=["pad_slot_id", "num_slots"])
@@ -64,10 +56,6 @@ def fused_decode_kernel(
     BV: tl.constexpr,
     KC: tl.constexpr,
     FP8: tl.constexpr,
-    PDL: tl.constexpr,
-    PREFETCH: tl.constexpr,
-    LOAD_POLICY: tl.constexpr,
-    STORE_POLICY: tl.constexpr,
 ):
     """One program: BV state rows of HP value heads of one token.
 
@@ -102,18 +90,6 @@ def fused_decode_kernel(
     k_of = tl.arange(0, KC)[:, None] * KI + tl.arange(0, KI)[None, :]
     tile = local[None, :, None] * K + k_of[:, None, :]
 
-    if PDL:
-        gdc_launch_dependents()
-    if PREFETCH != "":
-        # The index may still be in the writing of an earlier kernel: it only
-        # chooses which lines come closer, and only where it is in range.
-        early = tl.load(index_ptr + row, volatile=True)
-        if (early >= 0) & (early < num_slots):
-            base = ssm_ptr + ((early.to(tl.int64) * VH + group * R) * V + first) * K
-            _prefetch_l2(base + tl.arange(0, ROWS * K // 32) * 32)
-    if PDL:
-        gdc_wait()
-
     slot = tl.load(index_ptr + row)
     x_row = qkvz_ptr + row * (KH * GROUP) + group * GROUP
     # q and k of the group together, [2, KC, KI]: one tensor large enough that the
@@ -146,7 +122,7 @@ def fused_decode_kernel(
 
     wide = slot.to(tl.int64)
     state_ptrs = ssm_ptr + ((wide * VH + group * R) * V + first) * K + tile
-    state = tl.load(state_ptrs, eviction_policy=LOAD_POLICY)
+    state = tl.load(state_ptrs)
     window = conv_ptr + wide * (C * 3)
     h0 = tl.load(window + qk_ch * 3)
     h1 = tl.load(window + qk_ch * 3 + 1)
@@ -171,7 +147,7 @@ def fused_decode_kernel(
     dk = tl.sum(tl.sum(state * k3, axis=2), axis=0)
     dq = tl.sum(tl.sum(state * q3, axis=2), axis=0)
     res = (v - dk) * beta
-    tl.store(state_ptrs, state + res[None, :, None] * k3, eviction_policy=STORE_POLICY)
+    tl.store(state_ptrs, state + res[None, :, None] * k3)
     # S'.q without a second pass over the tile: S' = D + res (x) k
     core = (dq + res * kq).to(tl.bfloat16)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,15 +32,15 @@ class Variant:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A variant as Triton compiled it for aligned pointers, and one batch size's grid.
+    """A variant as Triton compiled it for aligned pointers, bound to one batch size's grid.
 
-    Launching it again skips Triton's specialisation of the arguments.
+    Launching it again skips Triton's specialisation of the arguments, and, since it
+    is given addresses, the driver's look at each pointer: the predicate has looked.
     """
 
     variant: Variant
-    kernel: Any
+    run: Callable[..., None]
     constants: tuple[Any, ...]  # in the order of the kernel's parameters
-    grid: tuple[int, int, int]
 
 
 _Key = tuple[int, int, bool, int]  # key heads, tokens, FP8, device index
@@ -71,6 +72,20 @@ def fused(
     if variant.config.programs_per_group > 1:
         count = shape.tokens * shape.key_heads
         tickets, core = scratch.tickets.take(count, out, stream, variant.arch.backend)
+    scalars = (float(scale), float(norm_eps), pad_slot_id, shape.slots)
+    if ready and shape.aligned:
+        ready.run(
+            *[tensor.data_ptr() for tensor in operands],
+            out.data_ptr(),
+            0 if codes is None else codes.data_ptr(),
+            0 if scales is None else scales.data_ptr(),
+            core.data_ptr(),
+            tickets.data_ptr(),
+            *scalars,
+            *ready.constants,
+            stream=stream,
+        )
+        return variant
     pointers = (
         *operands,
         out,
@@ -80,10 +95,6 @@ def fused(
         core,
         tickets,
     )
-    scalars = (float(scale), float(norm_eps), pad_slot_id, shape.slots)
-    if ready and shape.aligned:
-        ready.kernel[ready.grid](*pointers, *scalars, *ready.constants, stream=stream)
-        return variant
     grid = (shape.tokens * shape.key_heads * variant.config.programs_per_group, 1, 1)
     function = kernel_function(variant.config)
     fixed = constants(variant)
@@ -92,7 +103,7 @@ def fused(
         if len(_ready) >= _READY_AT_MOST:
             _ready.clear()
         order = function.arg_names[len(pointers) + len(scalars) :]
-        _ready[key] = _Ready(variant, kernel, tuple(fixed[name] for name in order), grid)
+        _ready[key] = _Ready(variant, kernel[grid], tuple(fixed[name] for name in order))
     return variant
 
 
@@ -125,16 +136,15 @@ def constants(variant: Variant) -> dict[str, Any]:
         "HP": config.heads,
         "BV": config.rows,
         "FP8": variant.fp8,
-        "PDL": config.pdl,
-        "PREFETCH": config.prefetch,
-        "LOAD_POLICY": config.load_policy,
-        "STORE_POLICY": config.store_policy,
     }
     if config.kernel == "triton":
         return {**shared, "KC": HEAD_DIM // (4 * config.lanes)}
     return {
         **shared,
         "LK": config.lanes,
+        "PDL": config.pdl,
+        "EARLY_MIB": config.early_mib,
+        "AHEAD": config.ahead,
         "TICKET_FIRST": config.ticket_first,
         "STAGED": config.staged,
         "CHUNKS": config.chunks,

@@ -71,6 +71,7 @@ class _Layer:
     conv_shape: torch.Size
     ssm_shape: torch.Size
     device: torch.device
+    shapes: dict[int, Shape]  # by T, so that none is made at every step
     watched: tuple[weakref.ref[torch.Tensor], ...]  # any that dies takes the entry along
 
 
@@ -128,15 +129,21 @@ def _recognise(operands: tuple[Any, ...], quant_dtype: object) -> Shape | None:
         and _plain(index, torch.int32, at)
     ):
         return None
-    slots, value_heads = layer.ssm_shape[:2]
-    key_heads = value_heads // HEAD_RATIO
+    if qkvz.dim() != _RANKS["projected_qkvz"]:
+        return None
     tokens = qkvz.shape[0]
+    shape = layer.shapes.get(tokens)
+    if shape is None:
+        slots, value_heads = layer.ssm_shape[:2]
+        shape = Shape(tokens, value_heads // HEAD_RATIO, value_heads, slots)
+        layer.shapes[tokens] = shape
+    width = shape.key_heads * (2 + 2 * HEAD_RATIO) * HEAD_DIM
     fits = (
-        qkvz.shape == (tokens, key_heads * (2 + 2 * HEAD_RATIO) * HEAD_DIM)
-        and ba.shape == (tokens, 2 * value_heads)
+        qkvz.shape == (tokens, width)
+        and ba.shape == (tokens, 2 * shape.value_heads)
         and index.shape == (tokens,)
     )
-    return Shape(tokens, key_heads, value_heads, slots) if fits else None
+    return shape if fits else None
 
 
 def _plain(tensor: Any, dtype: torch.dtype, device: torch.device) -> bool:
@@ -164,6 +171,7 @@ def _remember(operands: tuple[torch.Tensor, ...]) -> None:
         held[0].shape,
         held[1].shape,
         held[0].device,
+        {},
         tuple(weakref.ref(tensor, forget) for tensor in held),
     )
 

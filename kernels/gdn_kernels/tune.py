@@ -37,7 +37,8 @@ from gdn_kernels.tuning import Config, Rule
 
 _log = logging.getLogger(__name__)
 
-TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 256, 512, 1024)
+GROUPS_AT_MOST = 4096  # (token, key head) pairs that are timed; more only repeat
 TOLERANCE = 0.015  # of the best median: two runs of one configuration differ by less
 POOL_BYTES = 3 << 30
 REUSE_BYTES = 300 << 20  # over four times an H200's 60 MiB of L2
@@ -68,26 +69,26 @@ def candidates(gluon: bool) -> list[Config]:
             Config("triton", 1, rows, warps)
             for rows, warps in ((32, 4), (64, 4), (64, 8), (128, 8))
         ]
-    small = [(16, 4, 8), (16, 8, 16), (32, 4, 8), (32, 8, 8), (64, 8, 8), (128, 16, 8)]
     found = [
-        Config(
-            "gluon", 1, rows, warps, lanes=lanes, pdl=True, prefetch=prefetch, ticket_first=first
+        Config("gluon", 1, rows, warps, lanes=lanes, pdl=True, early_mib=4, ticket_first=first)
+        for (rows, warps, lanes), first in itertools.product(
+            ((16, 4, 8), (16, 8, 16), (32, 8, 8), (32, 4, 16), (64, 8, 8)), (False, True)
         )
-        for (rows, warps, lanes), prefetch, first in itertools.product(
-            small, ("lines", "bulk"), (False, True)
-        )
-        if rows < HEAD_DIM or not first
     ]
-    large = [
-        Config("gluon", 2, HEAD_DIM, 16, lanes=16, max_registers=128),
-        Config("gluon", 2, HEAD_DIM, 16, max_registers=128),
-        Config("gluon", 1, HEAD_DIM, 8, staged=True, chunks=4),
-        Config("gluon", 1, 64, 4, staged=True, chunks=2),
-        Config("gluon", 1, 64, 4, lanes=16, max_registers=128),
-    ]
-    for config, prefetch in itertools.product(large, ("", "lines", "bulk")):
-        found.append(dataclasses.replace(config, pdl=True, prefetch=prefetch))
+    whole = Config("gluon", 2, HEAD_DIM, 16, max_registers=128, pdl=True, early_mib=8)
+    for lanes, early, ahead in ((16, 8, 0), (16, 8, 24), (16, 8, 32), (16, 4, 32), (8, 8, 0)):
+        found.append(dataclasses.replace(whole, lanes=lanes, early_mib=early, ahead=ahead))
+    staged = Config("gluon", 1, 64, 4, staged=True, chunks=2, pdl=True, early_mib=8)
+    found += [staged, dataclasses.replace(staged, ticket_first=True)]
     return found
+
+
+def worth_timing(config: Config, groups: int) -> bool:
+    """Whether `config` is worth timing for so many (token, key head) pairs.
+
+    Splitting V serves few of them, whole groups a program many; both are tried between.
+    """
+    return groups >= 64 if config.heads > 1 or config.staged else groups <= 128
 
 
 class Bench:
@@ -98,15 +99,15 @@ class Bench:
         self.value_heads = HEAD_RATIO * key_heads
         self.slot_bytes = self.value_heads * HEAD_DIM * HEAD_DIM * 4
         self.slots = POOL_BYTES // self.slot_bytes
-        self.rows = operands(key_heads, tokens=1024, slots=2)
+        self.rows = operands(key_heads, tokens=self.slots, slots=2)
         self.pools = operands(key_heads, tokens=1, slots=self.slots)[2:4]
         self.order = torch.randperm(self.slots, device="cuda").int()
 
     def call(self, tokens: int, which: int) -> tuple[torch.Tensor, ...]:
         """Operands of the `which`-th call of a graph: its own slots, cold."""
-        slots = self.order[which * tokens : (which + 1) * tokens]
-        qkvz, ba = self.rows[0][:tokens], self.rows[1][:tokens]
-        return (qkvz, ba, *self.pools, slots, *self.rows[5:])
+        mine = slice(which * tokens, (which + 1) * tokens)
+        qkvz, ba = self.rows[0][mine], self.rows[1][mine].clone()
+        return (qkvz, ba, *self.pools, self.order[mine].clone(), *self.rows[5:])
 
     def calls(self, tokens: int) -> int:
         """Calls a graph: at least ten, enough for the reuse distance and a sample's length."""
@@ -252,9 +253,12 @@ def tune(key_heads: int, tokens: Sequence[int], arch: str, gluon: bool) -> list[
         else:
             good.append(config)
     for size in tokens:
-        if size > bench.slots:
+        groups = size * key_heads
+        if groups > GROUPS_AT_MOST:
             continue
-        timings += [bench.fused(config, size, fp8=True) for config in good]
+        timings += [
+            bench.fused(c, size, fp8=True) for c in good if not gluon or worth_timing(c, groups)
+        ]
     return timings
 
 

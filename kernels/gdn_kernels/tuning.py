@@ -25,10 +25,11 @@ class Config:
     the rows. `staged` (Gluon on CUDA) brings the tile to shared memory, from
     which `chunks` slices are taken. `warps` and `max_registers` are the
     compiler's options.
-    `pdl` overlaps the launch with the tail of the kernel before (Hopper),
-    `prefetch` asks for the state in L2 before the kernel before has ended:
-    "lines" touches each 128-byte line, "bulk" asks for all bytes. With
-    `ticket_first` the arrival at a ticket comes before the largest store.
+    `pdl` overlaps the launch with the tail of the kernel before (Hopper). The
+    programs of the first `early_mib` MiB of state then ask for theirs in L2
+    before the kernel before has ended, and every program for that of the one
+    `ahead` programs later (0: none). With `ticket_first` the arrival at a
+    ticket comes before the largest store.
     """
 
     kernel: str  # "triton" or "gluon"
@@ -40,16 +41,17 @@ class Config:
     chunks: int = 1
     max_registers: int | None = None
     pdl: bool = False
-    prefetch: str = ""
+    early_mib: int = 0
+    ahead: int = 0
     ticket_first: bool = False
-    load_policy: str = ""
-    store_policy: str = ""
 
     def __post_init__(self) -> None:
         if self.heads not in (1, HEAD_RATIO) or HEAD_DIM % self.rows:
             raise TuningError(f"{self}: heads must be 1 or {HEAD_RATIO}, rows must divide 128")
         if self.heads > 1 and self.rows != HEAD_DIM:
             raise TuningError(f"{self}: several heads a program only with all their rows")
+        if self.early_mib and not self.pdl:
+            raise TuningError(f"{self}: early_mib needs pdl, there is no earlier otherwise")
 
     @property
     def programs_per_group(self) -> int:

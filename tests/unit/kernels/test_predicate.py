@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gdn_kernels import fused_gdn_decode_qkvz, fused_gdn_decode_qkvz_supported, predicate
 from gdn_kernels.contract import OPERANDS
+from gdn_kernels.op import allocate_outputs
 from gdn_kernels.platform import LaunchDevice
 
 
@@ -244,6 +245,37 @@ def test_a_known_layer_checks_each_steps_shape(name: str) -> None:
     assert answer(named) == (True, "")
     named[name] = named[name][:-1].clone()
     assert not answer(named)[0]
+
+
+@pytest.mark.usefixtures("_recognising")
+def test_a_known_layer_refuses_operands_of_another_rank() -> None:
+    named = operands()
+    assert answer(named) == (True, "")
+    assert answer(named) == (True, "")
+    named["projected_qkvz"] = torch.zeros((), dtype=torch.bfloat16)
+    taken, reason = answer(named)
+    assert not taken
+    assert reason == "projected_qkvz must have 2 dimensions, got shape []"
+
+
+def test_outputs_are_new_at_every_call_and_of_the_contracts_form() -> None:
+    shape = predicate.Shape(tokens=3, key_heads=2, value_heads=4, slots=9)
+    first = allocate_outputs(shape, torch.device("cpu"), fp8=True)
+    second = allocate_outputs(shape, torch.device("cpu"), fp8=True)
+    wanted = (
+        ((3, 4, 128), torch.bfloat16),
+        ((3, 512), torch.float8_e4m3fn),
+        ((3, 4), torch.float32),
+    )
+    for one, other, (sizes, dtype) in zip(first, second, wanted, strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.shape == sizes
+        assert one.dtype is dtype
+        assert one.is_contiguous()
+        assert one.untyped_storage().nbytes() == one.numel() * one.element_size()
+        assert one.data_ptr() != other.data_ptr()
+    assert allocate_outputs(shape, torch.device("cpu"), fp8=False)[1:] == (None, None)
 
 
 @pytest.mark.usefixtures("_recognising")
