@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gdn_service.errors import DeviceUnavailable, EngineError
 from gdn_service.runner.account import UNPRIVILEGED, candidate_account
+from gdn_service.runner.amd import AmdProbe, ask_amdsmi
 from gdn_service.runner.engine import Engine
 from gdn_service.runner.kfd import KfdProbe
 from gdn_service.runner.nvml import query
@@ -175,10 +176,24 @@ def _amd(settings: Settings) -> Iterator[Finding]:
             yield _ok("AMD", f"{detail}, served as gfx950")
         else:
             yield _note("AMD", f"{detail}, which no device kind covers")
+    yield from _second_witness(settings, rows)
     if rows and settings.runner == "process" and not os.access("/dev/kfd", os.R_OK | os.W_OK):
         yield _missing(
             "AMD", "/dev/kfd is not accessible", "add the account to the groups render and video"
         )
+
+
+def _second_witness(settings: Settings, rows: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Whether amdsmi is there, and agrees with the kernel's files."""
+    try:
+        if rows and "absent" in ask_amdsmi({"kfd_id": 0, "samples": 0, "interval_s": 0}):
+            yield _note("AMD", "without amdsmi: only the kernel's files tell who uses a card")
+        probe = AmdProbe(settings)
+        for device in probe.devices():
+            for note in probe.idle(device, None).notes:
+                yield _note("AMD", f"{device.index}: {note}")
+    except DeviceUnavailable as error:
+        yield _note("AMD", f"{error}")
 
 
 def _docker(settings: Settings) -> Iterator[Finding]:

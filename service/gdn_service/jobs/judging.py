@@ -145,6 +145,8 @@ class SuiteJudge:
             tx.readings.add(stay.readings(run.id, attempt))
             if stay.after.report.dirty:
                 tx.devices.quarantine(stay.device_id, f"gpu_dirty: {stay.after.report.why}")
+        for note in dict.fromkeys((*stay.before.report.notes, *stay.after.report.notes)):
+            self.store.say(run.job_id, f"{stay.device_id}: {note}", run=run.id)
         for moment, found in stay.canaries.items():
             self.store.say(run.job_id, f"canary {moment} the run: {found.words}", run=run.id)
         judged = self._classify(document, outcome)

@@ -15,8 +15,8 @@ from gdn_judge.document import DeviceKind
 from gdn_service.clock import now
 from gdn_service.errors import DeviceBusy, DeviceError, DeviceUnavailable
 from gdn_service.runner import cores
+from gdn_service.runner.amd import AmdProbe
 from gdn_service.runner.idle import describe
-from gdn_service.runner.kfd import KfdProbe
 from gdn_service.runner.locks import device_lock
 from gdn_service.runner.nvml import NvmlProbe
 from gdn_service.runner.probe import CpuProbe, DeviceFacts, IdleReport, Probe
@@ -248,5 +248,5 @@ def build_probes(settings: Settings) -> list[Probe]:
     if "auto" in wanted or DeviceKind.SM90 in wanted:
         probes.append(NvmlProbe(settings))
     if "auto" in wanted or DeviceKind.GFX950 in wanted:
-        probes.append(KfdProbe(settings))
+        probes.append(AmdProbe(settings))
     return probes

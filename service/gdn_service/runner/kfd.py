@@ -34,22 +34,24 @@ class KfdProbe:
 
     def idle(self, device: DeviceFacts, baseline: int | None) -> IdleReport:
         settings = self._settings
-        rows = self._watch(device, settings.idle_samples, settings.idle_interval_s)
-        rule = IdleRule.of(settings, settings.expected_partition)
-        return decide([_sample(row) for row in rows], rule, baseline)
+        samples = self.samples(device, settings.idle_samples, settings.idle_interval_s)
+        return decide(samples, IdleRule.of(settings, settings.expected_partition), baseline)
 
     def look(self, device: DeviceFacts) -> Sample:
-        (row,) = self._watch(device, 1, 0)
-        return _sample(row)
+        (sample,) = self.samples(device, 1, 0)
+        return sample
 
-    def _watch(self, device: DeviceFacts, samples: int, interval_s: float) -> list[dict[str, Any]]:
+    def samples(self, device: DeviceFacts, count: int, interval_s: float) -> list[Sample]:
+        request = {"do": "watch", "gpu_id": self.kernel_id(device)}
+        answer = self._ask({**request, "samples": count, "interval_s": interval_s})
+        return [_sample(row) for row in answer["samples"]]
+
+    def kernel_id(self, device: DeviceFacts) -> int:
+        """KFD's number of the GPU. Raises DeviceUnavailable where it is not there any more."""
         row = next((row for row in self.rows() if row["index"] == device.index), None)
         if row is None or (device.uuid is not None and row["uuid"] != device.uuid):
             raise DeviceUnavailable(f"the kernel shows no GPU {device.index} ({device.uuid})")
-        request = {"do": "watch", "gpu_id": row["gpu_id"]}
-        answer = self._ask({**request, "samples": samples, "interval_s": interval_s})
-        found: list[dict[str, Any]] = answer["samples"]
-        return found
+        return int(row["gpu_id"])
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         return ask(kfd_query.__file__, {**request, "root": self._root}, "KFD")

@@ -70,13 +70,14 @@ class Offender:
 class IdleReport:
     """`why` names what stands in the way, with pid, command and memory; "" when idle.
 
-    `dirty`: memory is in use that no process owns.
+    `dirty`: memory is in use that no process owns. `notes`: what is odd but no reason, in words.
     """
 
     why: str = ""
     used_bytes: int | None = None
     offenders: tuple[Offender, ...] = ()
     dirty: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def idle(self) -> bool:
