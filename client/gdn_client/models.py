@@ -88,6 +88,7 @@ class Job:
     finished_at: str | None
     duration_s: float | None
     queue_position: int | None
+    client_wait_s: float | None  # how long the service would have a client wait; None: for ever
     runs: list[Run]
     raw: dict[str, Any]
 
@@ -247,6 +248,7 @@ def read_job(data: Any) -> Job:
         finished_at=r.maybe_text("finished_at"),
         duration_s=r.maybe_float("duration_s"),
         queue_position=r.maybe_int("queue_position"),
+        client_wait_s=r.maybe_float("client_wait_s"),
         runs=r.objects("runs", read_run) if "runs" in r.data else [],
         raw=r.data,
     )

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import tomllib
+import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,14 @@ def parse_server(text: str) -> str:
         raise UsageError(
             "the server address holds a user name or password",
             remedy="Leave them out and run `gdn-client login`.",
+        )
+    try:
+        usable = urllib.parse.urlsplit(text.strip()).port != 0
+    except ValueError:  # no number, or above 65535
+        usable = False
+    if not usable:
+        raise UsageError(
+            f"{text!r} has no usable port", remedy="A port is a number from 1 to 65535."
         )
     path = (match[3] or "").rstrip("/").removesuffix("/api/v1")
     return f"{match[1]}://{match[2]}{path}"

@@ -26,7 +26,7 @@ def watch(api: Api, job: Job, display: Display, clock: Clock) -> Job:
         ) from error
     except WaitTimeout as error:
         raise WaitTimeout(
-            f"waited as long as --timeout allows; job {job.id} goes on",
+            f"waited as long as --timeout or the service allows; job {job.id} goes on",
             remedy=how_to_go_on(job.id),
         ) from error
     except ServerUnreachable as error:

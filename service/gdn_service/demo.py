@@ -84,19 +84,23 @@ def run(arguments: argparse.Namespace) -> int:
             return _submit_again(client, stage, arguments)
 
 
-def _submit(client: str, stage: Stage, arguments: argparse.Namespace) -> int:
+def _submit(client: str, stage: Stage, arguments: argparse.Namespace, *, show: bool = True) -> int:
+    """The client's exit code; its result goes to stdout if it is to be shown."""
     command = [client, "submit", "--commit", "HEAD", "--target", TARGET]
     command += ["--device", arguments.device, *([] if arguments.full else ["--quick"])]
     if arguments.device == DeviceKind.GFX950_EMULATED:  # no clock, so the code is what to show
         command += [word for suite in _EMULATED_SUITES for word in ("--suite", suite.value)]
     _say("$ " + " ".join(["gdn-client", *command[1:]]))
     environment = os.environ | {"GDN_SERVER": stage.url, "GDN_TOKEN": stage.token}
-    return subprocess.run(command, cwd=stage.repository, env=environment, check=False).returncode
+    out = None if show else subprocess.DEVNULL
+    return subprocess.run(
+        command, cwd=stage.repository, env=environment, stdout=out, check=False
+    ).returncode
 
 
 def _submit_again(client: str, stage: Stage, arguments: argparse.Namespace) -> int:
     started = time.monotonic()
-    code = _submit(client, stage, arguments)
+    code = _submit(client, stage, arguments, show=False)  # the same result as before
     took = time.monotonic() - started
     answer = httpx.get(
         f"{stage.url}/api/v1/jobs", headers={"Authorization": f"Bearer {stage.token}"}

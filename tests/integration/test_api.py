@@ -122,6 +122,7 @@ def test_submit_gives_a_job_with_its_runs(api: Api) -> None:
     job = answer.json()
     assert job["state"] == "queued"
     assert job["queue_position"] == 1
+    assert job["client_wait_s"] == 6 * 3600
     assert job["subject"] == "first"
     assert job["suites"] == ["correctness", "roofline"]
     assert job["batch_sizes"] == [1, 8]

@@ -48,6 +48,7 @@ def job(job_id: str = "j1", state: str = "passed", **changes: Any) -> dict[str, 
         "finished_at": None,
         "duration_s": None,
         "queue_position": None,
+        "client_wait_s": 21600.0,
         "runs": [],
         "links": {},
     }

@@ -151,8 +151,8 @@ def logs(
         if not follow:
             session.screen.data(printable(session.api.log_text(job)))
             return ExitCode.PASSED
-        clock = Clock(session.settings.timeout_s)
         found = session.api.job(job)
+        clock = Clock(session.settings.timeout_s or found.client_wait_s)
         ended = watch(session.api, found, LogDisplay(session.screen), clock)
         return of_job(ended, strict=strict)
 
@@ -194,7 +194,8 @@ def _see_through(session: Session, job: Job, *, detach: bool, strict: bool) -> E
             screen.say(how_to_go_on(job.id))
             listing.print_id(job, screen, as_json=form == "json")
             return ExitCode.PENDING
-        job = watch(session.api, job, display_for(screen), Clock(session.settings.timeout_s))
+        clock = Clock(session.settings.timeout_s or job.client_wait_s)
+        job = watch(session.api, job, display_for(screen), clock)
     results.present(results.of_job(session.api, job), form, screen)
     screen.note(f"again: gdn-client show {job.id}   log: gdn-client logs {job.id}")
     return of_job(job, strict=strict)

@@ -78,6 +78,7 @@ def submit(
         return views.job_out(
             _job(tx, submitted.job.id),
             tx,
+            context.settings,
             from_store=submitted.from_store,
             joined=submitted.joined,
         )
@@ -102,7 +103,7 @@ def jobs(
         page = tx.jobs.page(
             state=state, commit=commit, target=_plain(target), before=before, limit=limit + 1
         )
-        items = [views.job_out(job, tx) for job in page[:limit]]
+        items = [views.job_out(job, tx, context.settings) for job in page[:limit]]
     more = len(page) > limit
     return schemas.JobList(items=items, next_cursor=_encode_cursor(items[-1].id) if more else None)
 
@@ -114,7 +115,7 @@ def jobs(
 )
 def job(context: Ctx, _token: Reader, job_id: Id) -> schemas.JobOut:
     with context.store.read() as tx:
-        return views.job_out(_job(tx, job_id), tx)
+        return views.job_out(_job(tx, job_id), tx, context.settings)
 
 
 @router.post(
@@ -179,7 +180,7 @@ async def job_log(
 
 def _answer(context: Context, job_id: str) -> schemas.JobOut:
     with context.store.read() as tx:
-        return views.job_out(_job(tx, job_id), tx)
+        return views.job_out(_job(tx, job_id), tx, context.settings)
 
 
 def _job(tx: Transaction, job_id: str) -> Job:

@@ -210,6 +210,7 @@ class JobOut(Body):
     finished_at: Time | None
     duration_s: float | None
     queue_position: int | None
+    client_wait_s: float = Field(description="how long a client should wait, unless told otherwise")
     runs: list[RunOut]
     links: Links
 

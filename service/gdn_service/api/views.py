@@ -5,6 +5,7 @@ from __future__ import annotations
 from gdn_judge.document import DeviceKind, Suite
 from gdn_service.api import schemas
 from gdn_service.jobs.states import JobState
+from gdn_service.settings import Settings
 from gdn_service.store.models import Device, IdleReading, Job, Run, Target
 from gdn_service.store.store import Transaction
 
@@ -39,7 +40,12 @@ def device_out(device: Device) -> schemas.DeviceOut:
 
 
 def job_out(
-    job: Job, tx: Transaction, *, from_store: bool = False, joined: bool = False
+    job: Job,
+    tx: Transaction,
+    settings: Settings,
+    *,
+    from_store: bool = False,
+    joined: bool = False,
 ) -> schemas.JobOut:
     return schemas.JobOut.model_validate(
         {
@@ -49,6 +55,7 @@ def job_out(
             "from_store": from_store,
             "joined": joined,
             "queue_position": tx.jobs.queue_position(job),
+            "client_wait_s": settings.client_wait_s,
             "runs": [run_fields(run) for run in job.runs],
             "links": {
                 "self": f"{PREFIX}/jobs/{job.id}",

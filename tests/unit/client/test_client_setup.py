@@ -77,6 +77,13 @@ def test_a_bad_variable_is_named() -> None:
         settings.load(environment={"GDN_TIMEOUT": "soon"})
 
 
+def test_a_port_that_there_is_not_is_a_fault_of_the_setting() -> None:
+    with pytest.raises(SettingError, match=r"^\$GDN_SERVER: 'http://h:99999' has no usable port$"):
+        settings.load(environment={"GDN_SERVER": "http://h:99999"})
+    for text in ("http://h:65535", "http://[::1]:80/", "https://h"):
+        assert settings.parse_server(text) == text.rstrip("/")
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("90", 90), ("45s", 45), ("30m", 1800), ("1h30m", 5400), ("0.5s", 0.5)]
 )

@@ -278,6 +278,18 @@ def test_timeout_leaves_the_job_alone(
     assert service.asked("POST", "/jobs/j1/cancel") == []
 
 
+def test_without_a_timeout_the_service_says_how_long_to_wait(
+    client: Client, service: FakeService, in_repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    know_all(service, in_repository)
+    service.endless = True
+    service.job_answer = job("j1", "queued", client_wait_s=0.3)
+    assert client("submit") == 3
+    assert "waited as long as --timeout or the service allows; job j1 goes on" in (
+        capsys.readouterr().err
+    )
+
+
 def test_a_lost_answer_is_asked_for_again_under_the_same_key(
     client: Client, service: FakeService, in_repository: Path
 ) -> None:
@@ -408,6 +420,9 @@ def test_unknown_device_kind_is_told_with_the_known(
         (["--format", "xml"], "'xml' is not a format"),
         (["--json", "--format", "junit"], "--json contradicts --format junit"),
         (["--server", "localhost:80"], "'localhost:80' is not a server address"),
+        (["--server", "http://host:99999"], "'http://host:99999' has no usable port"),
+        (["--server", "http://host:0"], "'http://host:0' has no usable port"),
+        (["--server", "http://host:http"], "'http://host:http' has no usable port"),
         (["--server", "http://me:pw@host"], "holds a user name or password"),
         (["--no-such-option"], "No such option"),
     ],
