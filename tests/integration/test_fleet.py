@@ -123,3 +123,30 @@ def test_a_job_waits_until_a_worker_is_back(fleet: Fleet) -> None:
     assert api.job(job_id)["state"] == "queued"
     with fleet.worker("first"):
         assert api.wait(job_id)["state"] == "passed"
+
+
+def test_an_unpushed_commit_is_judged_on_a_host_that_never_saw_its_bundles(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    """The second bundle builds on the first; the second job names no bundle at all."""
+    api = fleet.api
+    dev = Repo(tmp_path / "dev")
+    dev.git("fetch", "--quiet", str(api.repo.path), "main")
+    dev.git("reset", "--quiet", "--hard", "FETCH_HEAD")
+    base = dev.git("rev-parse", "HEAD")
+    for _ in range(2):
+        sha = dev.behave(all="pass")
+        dev.git("bundle", "create", "--quiet", "b", f"{base}..main")
+        base = sha
+        answer = api.http.post(
+            "/bundles", params={"target": "demo"}, content=(dev.path / "b").read_bytes()
+        )
+        assert answer.status_code == 201, answer.text
+    with fleet.worker("first"):
+        fleet.await_worker("first")
+        asked = {"suites": ["correctness"], "bundle": answer.json()["id"]}
+        assert api.wait(api.submit(sha, **asked)["id"])["state"] == "passed"
+    with fleet.worker("second"):
+        fleet.await_worker("second")
+        job = api.wait(api.submit(sha, suites=["determinism"])["id"])
+        assert (job["state"], job["runs"][0]["device"]) == ("passed", "second/interpreter/0")

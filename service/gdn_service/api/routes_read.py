@@ -184,7 +184,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
 def _add_bundle(context: Context, target_name: str, content: bytes) -> schemas.BundleOut:
     target = find_target(context, target_name)
     bundle_id = new_id("b")
-    heads = context.checkouts.import_bundle(target, bundle_id, content)
+    heads, content = context.checkouts.import_bundle(target, bundle_id, content)
     with context.store.write() as tx:
         tx.bundles.add(
             Bundle(

@@ -68,6 +68,7 @@ class JobRequests:
         facts = self._checkouts.resolve(target, submission.commit, submission.bundle)
         job = new_job(submission, facts.sha, suites, device_kind, token)
         job.subject = job.subject or facts.subject
+        job.bundle_id = job.bundle_id or self._bundle_with(target, facts.sha)
         submitted = self._add(job, submission, token, key)
         if submitted.created:
             self._enqueue(submitted.job)
@@ -114,6 +115,12 @@ class JobRequests:
             if key is not None and tx.tokens.used_key(token.id, key) is None:
                 tx.tokens.remember_key(token.id, key, submission.digest, submitted.job.id)
         return submitted
+
+    def _bundle_with(self, target: Target, sha: str) -> str | None:
+        """The kept bundle that a worker on another host needs for a commit sent earlier."""
+        ids = self._checkouts.bundles_with(target, sha)
+        with self._store.read() as tx:
+            return next((name for name in ids if tx.bundles.get(name) is not None), None)
 
     def _replay(
         self, tx: Transaction, submission: Submission, token: Token, key: str | None

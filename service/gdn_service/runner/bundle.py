@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gdn_service.errors import BundleInvalid, GitError
 from gdn_service.runner.git import FULL_SHA, Git
-from gdn_service.runner.mirror import Mirror
+from gdn_service.runner.mirror import QUARANTINE, UPSTREAM, Mirror
 
 MAX_HEADS = 16
 MAX_HEADER_BYTES = 64 << 10
@@ -48,6 +48,22 @@ def import_bundle(git: Git, mirror: Mirror, bundle_id: str, content: bytes) -> l
         except GitError as error:
             raise BundleInvalid(f"the bundle's objects are refused: {error}") from error
     return list(bundle.heads)
+
+
+def rebuilt(git: Git, mirror: Mirror, bundle_id: str) -> bytes | None:
+    """An imported bundle made anew on what the repository itself has, and nothing else.
+
+    A client's may build on commits of an earlier bundle, which only this host's mirror
+    has; this one any other host can import. None where all of it is pushed by now.
+    """
+    refs = git.run(
+        ["for-each-ref", "--format=%(refname)", f"{QUARANTINE}/{bundle_id}"], git_dir=mirror.path
+    )
+    wanted = refs.decode().split()
+    pushed = ["--not", f"--glob={UPSTREAM}/*"]
+    if not git.run(["rev-list", "--max-count=1", *wanted, *pushed], git_dir=mirror.path):
+        return None
+    return git.run(["bundle", "create", "--quiet", "-", *wanted, *pushed], git_dir=mirror.path)
 
 
 def parse_bundle(content: bytes) -> Bundle:
@@ -92,4 +108,4 @@ def _take(git: Git, mirror: Mirror, bundle_id: str, bundle: Bundle) -> None:
         git_dir=mirror.path,
     )
     for number, sha in enumerate(shas):
-        git.run(["update-ref", f"refs/quarantine/{bundle_id}/{number}", sha], git_dir=mirror.path)
+        git.run(["update-ref", f"{QUARANTINE}/{bundle_id}/{number}", sha], git_dir=mirror.path)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from gdn_service.errors import BundleInvalid, GitError, TreeError, UnknownCommit
-from gdn_service.runner.bundle import Head, import_bundle
+from gdn_service.runner.bundle import Head, import_bundle, rebuilt
 from gdn_service.runner.checkout import Checkout, Limits, export_tree, remove_tree
 from gdn_service.runner.git import FULL_SHA, Git
 from gdn_service.runner.mirror import CommitFacts, Mirror
@@ -49,10 +49,18 @@ class Checkouts:
         """Ancestors of a commit that was exported here, as in `Mirror.first_parents`."""
         return self.mirror(target).first_parents(sha, limit)
 
-    def import_bundle(self, target: Target, bundle_id: str, content: bytes) -> list[Head]:
+    def import_bundle(
+        self, target: Target, bundle_id: str, content: bytes
+    ) -> tuple[list[Head], bytes]:
+        """Its heads, and the content to keep: a bundle that every other host can import."""
         mirror = self.mirror(target)
         mirror.fetch()  # what the bundle builds on may have been pushed a moment ago
-        return import_bundle(self._git, mirror, bundle_id, content)
+        heads = import_bundle(self._git, mirror, bundle_id, content)
+        return heads, rebuilt(self._git, mirror, bundle_id) or content
+
+    def bundles_with(self, target: Target, sha: str) -> list[str]:
+        """Ids of the bundles without which another host cannot have the commit."""
+        return self.mirror(target).bundles_with(sha)
 
     def _bring(self, mirror: Mirror, sha: str, bundle_id: str | None) -> None:
         """Make sure that the mirror has the commit; another host may have taken the bundle."""

@@ -18,7 +18,8 @@ from gdn_service.errors import (
 )
 from gdn_service.runner.git import FULL_SHA, SHORT_SHA, Git, full_sha
 
-_REFSPECS = ("+HEAD:refs/upstream/HEAD", "+refs/*:refs/upstream/refs/*")
+UPSTREAM, QUARANTINE = "refs/upstream", "refs/quarantine"
+_REFSPECS = (f"+HEAD:{UPSTREAM}/HEAD", f"+refs/*:{UPSTREAM}/refs/*")
 MAX_CANDIDATES = 20
 
 
@@ -84,6 +85,17 @@ class Mirror:
         except GitError:
             return False
         return True
+
+    def bundles_with(self, sha: str) -> list[str]:
+        """Ids of the bundles that brought the commit here; none where it is pushed."""
+        if self._refs_with(sha, UPSTREAM):
+            return []
+        refs = self._refs_with(sha, QUARANTINE)
+        return list(dict.fromkeys(ref.split("/")[2] for ref in refs))
+
+    def _refs_with(self, sha: str, prefix: str) -> list[str]:
+        words = ["for-each-ref", "--format=%(refname)", f"--contains={full_sha(sha)}", prefix]
+        return self._git.run(words, git_dir=self.path).decode().split()
 
     def resolve(self, rev: str) -> str:
         """The full SHA of a full or unique short one. Fetches when that may help."""

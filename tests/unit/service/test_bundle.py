@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gdn_service.errors import BundleInvalid
-from gdn_service.runner.bundle import import_bundle
+from gdn_service.runner.bundle import import_bundle, rebuilt
 from gdn_service.runner.git import Git
 from gdn_service.runner.mirror import Mirror
 from support.service_bench import Repo
@@ -101,3 +101,52 @@ def test_objects_are_checked_on_the_way_in(desk: Desk) -> None:
     desk.dev.git("update-ref", "refs/heads/evil", sha)
     with pytest.raises(BundleInvalid, match="objects are refused"):
         import_bundle(desk.git, desk.mirror, "b1", desk.bundle(f"{desk.base}..evil"))
+
+
+def elsewhere(desk: Desk, folder: Path) -> Mirror:
+    """The mirror of another host, which has what is pushed."""
+    mirror = Mirror(Git(folder), folder, "demo", desk.mirror.repository)
+    mirror.fetch()
+    return mirror
+
+
+def test_a_bundle_on_top_of_another_is_kept_so_that_any_host_can_import_it(
+    desk: Desk, tmp_path: Path
+) -> None:
+    first = desk.dev.commit("first", {"a": "1"})
+    import_bundle(desk.git, desk.mirror, "b1", desk.bundle(f"{desk.base}..main"))
+    second = desk.dev.commit("second", {"b": "1"})
+    sent = desk.bundle(f"{first}..main")
+    import_bundle(desk.git, desk.mirror, "b2", sent)
+    other = elsewhere(desk, tmp_path / "other")
+    with pytest.raises(BundleInvalid, match=f"does not have: {first}"):
+        import_bundle(Git(tmp_path / "other"), other, "b2", sent)
+    kept = rebuilt(desk.git, desk.mirror, "b2")
+    assert kept is not None
+    (head,) = import_bundle(Git(tmp_path / "other"), other, "b2", kept)
+    assert head.sha == second
+    assert other.has(first)
+    assert other.has(second)
+
+
+def test_a_bundle_whose_commits_are_pushed_by_now_is_kept_as_it_came(
+    desk: Desk, repo: Repo
+) -> None:
+    desk.dev.commit("pushed later", {"a": "1"})
+    import_bundle(desk.git, desk.mirror, "b1", desk.bundle(f"{desk.base}..main"))
+    desk.dev.git("push", "--quiet", str(repo.path), "main:refs/heads/other")
+    desk.mirror.fetch()
+    assert rebuilt(desk.git, desk.mirror, "b1") is None
+
+
+def test_which_bundle_has_a_commit(desk: Desk, repo: Repo) -> None:
+    first = desk.dev.commit("first", {"a": "1"})
+    second = desk.dev.commit("second", {"b": "1"})
+    import_bundle(desk.git, desk.mirror, "b1", desk.bundle(f"{desk.base}..main"))
+    assert desk.mirror.bundles_with(first) == ["b1"]
+    assert desk.mirror.bundles_with(second) == ["b1"]
+    assert desk.mirror.bundles_with(desk.base) == []
+    desk.dev.git("push", "--quiet", str(repo.path), f"{first}:refs/heads/other")
+    desk.mirror.fetch()
+    assert desk.mirror.bundles_with(first) == []
+    assert desk.mirror.bundles_with(second) == ["b1"]
