@@ -10,7 +10,7 @@ passed a barrier. Named as in the CDNA4 ISA document, chapter "LDS".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class Lds:
         self.done = np.zeros(waves, np.int32)
         self.released = np.zeros(waves, np.int32)
         self.released_direct = np.zeros(waves, np.int32)
+        self.atomic_event: NDArray[np.int32] | None = None  # like read_event, once there are any
         self.direct = False  # whether a load straight to LDS was ever issued
 
     def store_later(
@@ -155,16 +156,27 @@ class Lds:
         size: int,
     ) -> None:
         cells, me = self._cells(flat, size), front.waves[rows]
+        self._check_written(front, ins, rows, flat, cells)
+        self._raise_race(front, ins, rows, flat, self._unordered_write(cells, me), cells, "written")
+        self._check_atomics(front, ins, rows, flat, cells, me)
+        if self.direct:
+            self._check_direct(front, ins, rows, cells, me)
+        event = self.issued[me] + 1
+        self.read_event[cells, (me % self.waves_per_group)[:, None]] = event[:, None]
+
+    def _check_written(
+        self,
+        front: Front,
+        ins: Instruction,
+        rows: NDArray[np.intp],
+        flat: NDArray[np.int64],
+        cells: NDArray[np.int64],
+    ) -> None:
         missing = ~self.written[cells]
         if missing.any():
             at = int(np.argwhere(missing)[0][0])
             what = f"LDS offset {flat[at] % self.stride} is read but was never written"
             raise Uninitialised(what, front.machine.site(front, ins, int(rows[at])))
-        self._raise_race(front, ins, rows, flat, self._unordered_write(cells, me), cells, "written")
-        if self.direct:
-            self._check_direct(front, ins, rows, cells, me)
-        event = self.issued[me] + 1
-        self.read_event[cells, (me % self.waves_per_group)[:, None]] = event[:, None]
 
     def _check_direct(
         self,
@@ -199,7 +211,8 @@ class Lds:
         if racing.any():
             racing = racing & self._differs(flat, size, values)[:, None]
             self._raise_race(front, ins, rows, flat, racing, cells, "written")
-        self._check_readers(front, ins, rows, flat, cells, me)
+        self._check_others(front, ins, rows, flat, cells, me, self.read_event, "read")
+        self._check_atomics(front, ins, rows, flat, cells, me)
         mine = (me % self.waves_per_group)[:, None]
         self.writer[cells] = mine
         self.write_event[cells] = (self.issued[me] + 1)[:, None]
@@ -218,7 +231,42 @@ class Lds:
             unlike |= have != (want & keep)
         return unlike
 
-    def _check_readers(
+    def atomic(
+        self,
+        front: Front,
+        ins: Instruction,
+        address: Array,
+        lanes: Mask,
+        size: int,
+        given: list[Array],
+        change: Callable[[int, list[int]], int],
+    ) -> list[Array]:
+        """Change each active lane's place in turn; the words before.
+
+        Atomic operations of different waves need no order between them.
+        """
+        rows, flat = self._flat(front, ins, address, lanes, size)
+        cells, me = self._cells(flat, size), front.waves[rows]
+        self._check_written(front, ins, rows, flat, cells)
+        self._raise_race(front, ins, rows, flat, self._unordered_write(cells, me), cells, "written")
+        self._check_others(front, ins, rows, flat, cells, me, self.read_event, "read")
+        if self.atomic_event is None:
+            self.atomic_event = np.zeros_like(self.read_event)
+        self.atomic_event[cells, (me % self.waves_per_group)[:, None]] = (self.issued[me] + 1)[
+            :, None
+        ]
+        before = np.zeros((size // 4, *lanes.shape), np.uint32)
+        words = self.data.view(np.uint32)
+        places = np.argwhere(lanes)
+        for (row, lane), at in zip(places.tolist(), (flat >> 2).tolist(), strict=True):
+            old = [int(word) for word in words[at : at + size // 4]]
+            before[:, row, lane] = old
+            value = sum(word << 32 * i for i, word in enumerate(old))
+            new = change(value, [int(word[row, lane]) for word in given])
+            words[at : at + size // 4] = [new >> 32 * i & 0xFFFFFFFF for i in range(size // 4)]
+        return list(before)
+
+    def _check_atomics(
         self,
         front: Front,
         ins: Instruction,
@@ -227,12 +275,28 @@ class Lds:
         cells: NDArray[np.int64],
         me: NDArray[np.intp],
     ) -> None:
+        if self.atomic_event is not None:
+            how = "changed by an atomic"
+            self._check_others(front, ins, rows, flat, cells, me, self.atomic_event, how)
+
+    def _check_others(
+        self,
+        front: Front,
+        ins: Instruction,
+        rows: NDArray[np.intp],
+        flat: NDArray[np.int64],
+        cells: NDArray[np.int64],
+        me: NDArray[np.intp],
+        events: NDArray[np.int32],
+        how: str,
+    ) -> None:
+        """Raise LdsRace where another wave's last such access is not ordered before this one."""
         first = me // self.waves_per_group * self.waves_per_group
         for wave in range(self.waves_per_group):
             reader = first + wave
-            late = self.read_event[cells, wave] > self.released[reader][:, None]
+            late = events[cells, wave] > self.released[reader][:, None]
             late &= (reader != me)[:, None]
-            self._raise_race(front, ins, rows, flat, late, cells, "read", wave)
+            self._raise_race(front, ins, rows, flat, late, cells, how, wave)
 
     def _raise_race(
         self,
@@ -332,13 +396,14 @@ def _offset(ins: Instruction, key: str = "offset") -> int:
     return int(ins.modifiers.get(key, "0"), 0)
 
 
-def _finish(front: Front, ins: Instruction, registers: frozenset[int]) -> None:
+def finish(front: Front, ins: Instruction, registers: frozenset[int]) -> None:
+    """Count an LDS operation that fills `registers`."""
     front.machine.lds.issue(front.waves)
     front.lgkm.append(InFlight("lds", registers, ins.text))
     front.trouble |= registers
 
 
-def _op(ins: Instruction, run: Any, reads: Any, writes: Any, address: Any) -> Op:
+def lds_op(ins: Instruction, run: Any, reads: Any, writes: Any, address: Any) -> Op:
     return Op(
         ins,
         run,
@@ -365,10 +430,10 @@ def _load(ins: Instruction, program: Program) -> Op:
             words = [put_half(word, front.regs[dst.index], half) if half else word]
         for i, word in enumerate(words):
             front.write(dst.index + i, word)
-        _finish(front, ins, writes)
+        finish(front, ins, writes)
 
     reads = read_registers(address) | (writes if half else frozenset())
-    return _op(ins, run, reads, writes, address)
+    return lds_op(ins, run, reads, writes, address)
 
 
 def _load_pair(ins: Instruction, program: Program) -> Op:
@@ -387,9 +452,9 @@ def _load_pair(ins: Instruction, program: Program) -> Op:
             words += front.machine.lds.load(front, ins, at + offset, front.mask, size)
         for i, word in enumerate(words):
             front.write(dst.index + i, word)
-        _finish(front, ins, writes)
+        finish(front, ins, writes)
 
-    return _op(ins, run, read_registers(address), writes, address)
+    return lds_op(ins, run, read_registers(address), writes, address)
 
 
 def _store(ins: Instruction, program: Program) -> Op:
@@ -403,16 +468,16 @@ def _store(ins: Instruction, program: Program) -> Op:
         words = [front.regs[r] for r in data.registers]
         if shift:
             words = [words[0] >> _U(shift)]
-        known = _defined(front, data.registers, size, shift)
+        known = known_lanes(front, data.registers, size, shift)
         front.machine.lds.store(front, ins, at, front.mask, size, words, known)
-        _finish(front, ins, frozenset())
+        finish(front, ins, frozenset())
 
-    return _op(ins, run, read_registers(address, data), (), address)
+    return lds_op(ins, run, read_registers(address, data), (), address)
 
 
-def _defined(front: Front, registers: range, size: int, shift: int) -> Mask | None:
+def known_lanes(front: Front, registers: Iterable[int], size: int, shift: int) -> Mask | None:
     """Lanes whose stored bits are all defined; None when all are."""
-    if front.undefined.keys().isdisjoint(registers):
+    if front.undefined.keys().isdisjoint(registers := list(registers)):
         return None
     keep = _U(0xFFFFFFFF if size >= 4 else ((1 << 8 * size) - 1) << shift)
     known = np.ones((len(front), 64), np.bool_)
@@ -434,11 +499,11 @@ def _store_pair(ins: Instruction, program: Program) -> Op:
         at = base(front).astype(np.int64)
         for offset, source in zip(offsets, data, strict=True):
             words = [front.regs[r] for r in source.registers]
-            known = _defined(front, source.registers, size, 0)
+            known = known_lanes(front, source.registers, size, 0)
             front.machine.lds.store(front, ins, at + offset, front.mask, size, words, known)
-        _finish(front, ins, frozenset())
+        finish(front, ins, frozenset())
 
-    return _op(ins, run, read_registers(address, *data), (), address)
+    return lds_op(ins, run, read_registers(address, *data), (), address)
 
 
 def _bpermute(ins: Instruction, program: Program) -> Op:
@@ -456,7 +521,7 @@ def _bpermute(ins: Instruction, program: Program) -> Op:
     def run(front: Front) -> None:
         source = np.where(front.mask, value(front), _U(0))
         front.write(dst.index, pick(front, source))
-        _finish(front, ins, writes)
+        finish(front, ins, writes)
 
     def taint(front: Front, bits: Callable[[int], Array]) -> dict[int, Array]:
         return {dst.index: pick(front, np.where(front.mask, bits(data.index), _U(0)))}
@@ -483,7 +548,7 @@ def _permute(ins: Instruction, program: Program) -> Op:
             live = front.mask[:, i]
             out[rows[live], lane[live, i]] = source[live, i]
         front.write(dst.index, out)
-        _finish(front, ins, writes)
+        finish(front, ins, writes)
 
     reads = read_registers(address, data)
     return Op(ins, run, reads, writes, all_bits(read_registers(address)), touch=reads | writes)
@@ -499,7 +564,7 @@ def _swizzle(ins: Instruction, program: Program) -> Op:
     def run(front: Front) -> None:
         source = np.where(front.mask, value(front), _U(0))
         front.write(dst.index, front.lanes(source)[:, source_lane])
-        _finish(front, ins, writes)
+        finish(front, ins, writes)
 
     def taint(front: Front, bits: Callable[[int], Array]) -> dict[int, Array]:
         return {dst.index: front.lanes(bits(src.index))[:, source_lane]}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdn_judge.emulator import lds as lds_module
-from gdn_judge.emulator import scalar, vector_special, vmem
+from gdn_judge.emulator import lds_special, scalar, vector_half, vector_special, vmem
 from gdn_judge.emulator.assembly import EXEC, SCC, SGPR, VCC, Instruction, Program
 from gdn_judge.emulator.errors import (
     DivergentBarrier,
@@ -83,7 +83,8 @@ def _end(ins: Instruction, program: Program) -> Op:
 
 def _tables() -> dict[str, Builder]:
     table = scalar.builders() | vector_special.builders()
-    table |= lds_module.builders() | vmem.builders()
+    table |= vector_half.builders() | lds_module.builders() | lds_special.builders()
+    table |= vmem.builders()
     table |= {"s_waitcnt": _waitcnt, "s_barrier": _barrier, "s_endpgm": _end}
     return table
 

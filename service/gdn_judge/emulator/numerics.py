@@ -9,6 +9,8 @@ document allows the hardware.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,6 +76,16 @@ def fma64(a: F64, b: F64, c: F64) -> F64:
             except OverflowError:
                 flat[i] = np.copysign(np.inf, float(exact > 0) - 0.5)
     return out
+
+
+def fma16(a: Any, b: Any, c: Any) -> Any:
+    """float16 a * b + c, rounded once.
+
+    float64 holds the product. Where it rounds the sum, one addend lies too far below the
+    other to make or break a tie of float16.
+    """
+    wide = np.float64
+    return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(np.float16)
 
 
 def max32(a: F32, b: F32) -> F32:

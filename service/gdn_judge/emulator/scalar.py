@@ -506,19 +506,19 @@ def _cbranch(ins: Instruction, program: Program) -> Op:
     return _op(ins, run, reads, frozenset(), strict=reads)
 
 
-# MODE fields that Triton writes; others are refused
-_MODE_OK = {(23, 1), (0, 4), (4, 4), (0, 8), (8, 1), (9, 1)}
+_FLAGS = (8, 9, 23)  # MODE bits that Triton writes: DX10_CLAMP, IEEE, FP16_OVFL
+_FLOAT_MODE = 0xF0  # MODE bits 0 to 7 as modelled: nearest even, denormals kept
 
 
 def _setreg(ins: Instruction, program: Program) -> Op:
     check_modifiers(ins)
     where, value = ins.operands
     name, low, width = where.hwreg
-    if name not in ("HW_REG_MODE", "1") or (low, width) not in _MODE_OK or value.kind != "int":
+    rounding, flag = low + width <= 8, low in _FLAGS and width == 1
+    if name not in ("HW_REG_MODE", "1") or not (rounding or flag) or value.kind != "int":
         raise unsupported(ins, f"writing {where.text} is not modelled")
     bits = int(value.value) & ((1 << width) - 1)
-    expected = {(0, 4): 0, (4, 4): 15, (0, 8): 0xF0}.get((low, width))
-    if expected is not None and bits != expected:
+    if rounding and bits != _FLOAT_MODE >> low & ((1 << width) - 1):
         raise unsupported(ins, "only nearest-even rounding with denormals is modelled")
     clear = ~(((1 << width) - 1) << low)
 

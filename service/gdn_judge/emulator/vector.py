@@ -102,6 +102,11 @@ def _pkrtz(a: Any, b: Any) -> Any:
     return toward_zero(a) | (toward_zero(b) << _U(16))
 
 
+def _pk_f16(a: Any, b: Any) -> Any:
+    low, high = (x.astype(np.float16).view(np.uint16).astype(_U) for x in (a, b))
+    return low | (high << _U(16))
+
+
 def _sad_u8(a: Any, b: Any, c: Any) -> Any:
     total = c
     for shift in (0, 8, 16, 24):
@@ -260,6 +265,7 @@ LANE_OPS: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "v_add_f16": ("h", "hh", lambda a, b: a + b),
     "v_sub_f16": ("h", "hh", lambda a, b: a - b),
     "v_mul_f16": ("h", "hh", lambda a, b: a * b),
+    "v_fma_f16": ("h", "hhh", nm.fma16),
     "v_max_f16": ("h", "hh", np.fmax),
     "v_min_f16": ("h", "hh", np.fmin),
     # conversions
@@ -284,6 +290,7 @@ LANE_OPS: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "v_cvt_f32_bf16": ("f", "u", lambda a: (a << _U(16)).view(_F)),
     "v_cvt_pk_bf16_f32": ("u", "ff", lambda a, b: nm.to_bf16(a) | (nm.to_bf16(b) << _U(16))),
     "v_cvt_pkrtz_f16_f32": ("u", "ff", _pkrtz),
+    "v_cvt_pk_f16_f32": ("u", "ff", _pk_f16),
     "v_cvt_pk_u16_u32": (
         "u",
         "uu",
@@ -292,6 +299,13 @@ LANE_OPS: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "v_cvt_pk_i16_i32": ("u", "ii", lambda a, b: _sat16(a) | (_sat16(b) << _U(16))),
     "v_cvt_f32_fp8": ("f", "u", nm.from_e4m3fn),
     "v_cvt_f32_bf8": ("f", "u", nm.from_e5m2),
+}
+
+# with the clamp modifier the result stays within the type
+_CLAMPED: dict[str, Callable[[Any, Any], Any]] = {
+    "v_add_u32": lambda a, b: np.where(a > ~b, _U(0xFFFFFFFF), a + b),
+    "v_sub_u32": lambda a, b: np.where(b > a, _U(0), a - b),
+    "v_subrev_u32": lambda a, b: np.where(a > b, _U(0), b - a),
 }
 
 # operations whose undefined source bits reach only some result bits:
@@ -375,7 +389,7 @@ _SDWA = frozenset(["dst_sel", "dst_unused", "src0_sel", "src1_sel"])
 
 
 def _check(ins: Instruction, kind: str) -> None:
-    allowed = set(_KNOWN) if kind in "f" else set()
+    allowed = set(_KNOWN) if kind in "f" else {"clamp"} if ins.name in _CLAMPED else set()
     allowed |= _DPP if ins.encoding in ("dpp", "e64_dpp") else set()
     allowed |= _SDWA if ins.encoding == "sdwa" else set()
     for name in ins.modifiers:
@@ -387,6 +401,8 @@ def lane_op(ins: Instruction, program: Program) -> Op:
     """The builder of every entry of `LANE_OPS`."""
     dst_kind, kinds, fn = LANE_OPS[ins.name]
     _check(ins, dst_kind)
+    if dst_kind != "f" and "clamp" in ins.modifiers:
+        fn = _CLAMPED[ins.name]
     dst, *sources = ins.operands
     if kinds.endswith("+"):
         kinds = kinds[:-1] + dst_kind

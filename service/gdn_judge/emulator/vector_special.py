@@ -356,7 +356,8 @@ def _swap_rows(ins: Instruction, program: Program) -> Op:
     """V_PERMLANE16_SWAP and V_PERMLANE32_SWAP.
 
     The odd rows (of 16 lanes), or the upper half, of the first register change
-    places with the even rows, or the lower half, of the second.
+    places with the even rows, or the lower half, of the second. Two lanes that are both
+    idle keep their values; what an active lane gets from an idle one is not documented.
     """
     check_modifiers(ins)
     size = 16 if "16" in ins.name else 32
@@ -370,10 +371,12 @@ def _swap_rows(ins: Instruction, program: Program) -> Op:
         return first, second
 
     def run(front: Front) -> None:
-        if not front.full:
-            raise unsupported(ins, "a lane swap with inactive lanes is not modelled")
+        if not front.full and (front.mask[:, upper] != front.mask[:, lower]).any():
+            raise unsupported(ins, "a swap of an active lane with an idle one is not modelled")
         x, y = front.lanes(front.regs[a.index]), front.lanes(front.regs[b.index])
-        front.regs[a.index], front.regs[b.index] = exchange(x, y)
+        first, second = exchange(x, y)
+        front.write(a.index, first)
+        front.write(b.index, second)
 
     def taint(front: Front, bits: Callable[[int], Array]) -> dict[int, Array]:
         x, y = exchange(front.lanes(bits(a.index)), front.lanes(bits(b.index)))

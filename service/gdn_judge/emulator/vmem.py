@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gdn_judge.emulator.assembly import M0, Instruction, Operand, Program
+from gdn_judge.emulator.atomics import CHANGES
 from gdn_judge.emulator.errors import OutOfBounds, Uninitialised
 from gdn_judge.emulator.front import Array, Front, InFlight, Mask, spread
 from gdn_judge.emulator.lds import extend, put_half
@@ -369,48 +370,12 @@ def _scratch(ins: Instruction, program: Program) -> Op:
 # atomics
 
 
-def _signed(value: int, bits: int) -> int:
-    return value - (1 << bits) if value >> (bits - 1) else value
-
-
-def _float(fn: Callable[[Any, Any], Any], kind: Any, unsigned: Any) -> Any:
-    def run(old: int, new: int, bits: int) -> int:
-        a, b = (np.array([x], unsigned).view(kind) for x in (old, new))
-        return int(fn(a, b).astype(kind).view(unsigned)[0])
-
-    return run
-
-
-def _pk_bf16(old: int, new: int, bits: int) -> int:
-    from gdn_judge.emulator.numerics import to_bf16
-
-    out = 0
-    for shift in (0, 16):
-        a, b = (
-            np.array([(x >> shift & 0xFFFF) << 16], np.uint32).view(np.float32) for x in (old, new)
-        )
-        out |= int(to_bf16(a + b)[0]) << shift
-    return out
-
-
-_ATOMICS: dict[str, Callable[[int, int, int], int]] = {
-    "swap": lambda old, new, bits: new,
-    "add": lambda old, new, bits: old + new,
-    "sub": lambda old, new, bits: old - new,
-    "smin": lambda old, new, bits: min(_signed(old, bits), _signed(new, bits)),
-    "umin": lambda old, new, bits: min(old, new),
-    "smax": lambda old, new, bits: max(_signed(old, bits), _signed(new, bits)),
-    "umax": lambda old, new, bits: max(old, new),
-    "and": lambda old, new, bits: old & new,
-    "or": lambda old, new, bits: old | new,
-    "xor": lambda old, new, bits: old ^ new,
-    "inc": lambda old, new, bits: 0 if old >= new else old + 1,
-    "dec": lambda old, new, bits: new if old == 0 or old > new else old - 1,
-    "add_f32": _float(lambda a, b: a + b, np.float32, np.uint32),
-    "add_f64": _float(lambda a, b: a + b, np.float64, np.uint64),
-    "min_f64": _float(np.fmin, np.float64, np.uint64),
-    "max_f64": _float(np.fmax, np.float64, np.uint64),
-    "pk_add_bf16": _pk_bf16,
+_ATOMICS = {
+    **{name: name for name in ("swap", "add", "sub", "smin", "umin", "smax", "umax")},
+    **{name: name for name in ("and", "or", "xor", "inc", "dec", "pk_add_bf16", "pk_add_f16")},
+    **dict.fromkeys(("add_f32", "add_f64"), "add_float"),
+    "min_f64": "min_float",
+    "max_f64": "max_float",
 }
 
 
@@ -424,7 +389,7 @@ def _atomic(ins: Instruction, program: Program) -> Op:
     operation = form.removesuffix("_x2")
     address, data, dst, reads = _atomic_operands(ins, family, returns)
     swaps_if = operation == "cmpswap"
-    change = None if swaps_if else _ATOMICS[operation]
+    change = None if swaps_if else CHANGES[_ATOMICS[operation]]
     mask = (1 << bits) - 1
     writes = read_registers(dst) if dst else frozenset()
 

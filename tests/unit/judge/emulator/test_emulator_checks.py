@@ -415,10 +415,13 @@ def test_a_shuffled_order_gives_the_same_result() -> None:
     [
         ("v_frobnicate_b32 v0, v1", "the instruction is not modelled"),
         ("v_mfma_f32_16x16x16_f16 a[0:3], v[0:1], v[2:3], a[0:3]", "MFMA is not modelled"),
-        ("v_add_u32_e64 v0, v1, v2 clamp", "the modifier 'clamp' is not modelled"),
+        ("v_add_i32 v0, v1, v2 clamp", "the modifier 'clamp' is not modelled"),
         ("global_load_dword v0, v1, s[2:3] glc", "the modifier 'glc' is not modelled"),
         ("s_memtime s[2:3]", "the instruction is not modelled"),
-        ("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 3", "is not modelled"),
+        ("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 3", "only nearest-even rounding"),
+        ("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 2, 2), 1", "only nearest-even rounding"),
+        ("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 0", "only nearest-even rounding"),
+        ("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 6, 4), 0", "writing hwreg.* is not modelled"),
         ("v_add_f32_dpp v0, v1, v2 row_share:1 row_mask:0xf bank_mask:0xf", "row_share"),
     ],
 )

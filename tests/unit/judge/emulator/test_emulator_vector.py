@@ -524,7 +524,11 @@ def test_row_swaps(size: int) -> None:
         second[base : base + size] = A[base + size : base + 2 * size]
     assert state.v(0).tolist() == first.tolist()
     assert state.v(1).tolist() == second.tolist()
-    with pytest.raises(UnsupportedInstruction, match="inactive lanes"):
+    pairs = 1 | 1 << size  # one pair of lanes is active, the others idle
+    state = execute(f"v_permlane{size}_swap_b32 v0, v1", v={0: A, 1: B}, mask=pairs)
+    assert state.v(0).tolist() == [int(B[0]) if i == size else int(A[i]) for i in range(64)]
+    assert state.v(1).tolist() == [int(A[size]) if i == 0 else int(B[i]) for i in range(64)]
+    with pytest.raises(UnsupportedInstruction, match="an active lane with an idle one"):
         execute(f"v_permlane{size}_swap_b32 v0, v1", v={0: A, 1: B}, mask=1)
 
 
