@@ -11,3 +11,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the golden tables whose figures changed on purpose",
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Last of all: that the container tests were not run here, and why."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:  # a worker of xdist
+        return
+    for reason in container_skips(reporter.stats.get("skipped", [])):
+        reporter.write_line(f"CONTAINER TESTS NOT RUN: {reason}", yellow=True)
+
+
+def container_skips(skipped: list[pytest.TestReport]) -> list[str]:
+    """Why tests in integration/docker were skipped, each reason once."""
+    reasons = {
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in skipped
+        if "integration/docker" in report.nodeid and isinstance(report.longrepr, tuple)
+    }
+    return sorted(reasons)

@@ -123,6 +123,7 @@ def _host_config(request: JudgeRequest, leash: Path, allowance: Allowance) -> di
         "SecurityOpt": ["no-new-privileges:true"],
         "Privileged": False,
         "IpcMode": "private",
+        "CgroupnsMode": "private",  # as an engine on cgroup v2 does by itself, one on v1 does not
         "Init": True,
         "AutoRemove": False,
         "RestartPolicy": {"Name": "no"},

@@ -163,6 +163,8 @@ def test_what_a_candidate_can_reach(stand: Stand) -> None:
         tell("unshare", lambda: subprocess.run(["unshare", "-Ur", "id"],
              capture_output=True).returncode)
         tell("host pids", lambda: len([p for p in os.listdir("/proc") if p.isdigit()]))
+        tell("cgroups", lambda: sorted({line.rpartition(":")[2]
+                                        for line in read("/proc/self/cgroup").splitlines()}))
         tell("environment", lambda: sorted(os.environ))
         raise ImportError("enough seen")
         """,
@@ -186,6 +188,7 @@ def test_what_a_candidate_can_reach(stand: Stand) -> None:
     for name in ("mount", "sudo", "unshare"):
         assert seen[name] != 0, name
     assert seen["host pids"] < 12
+    assert seen["cgroups"] == ["/"]  # on v1 too, where an engine shows the host's own by default
     assert not [name for name in seen["environment"] if "GDN" in name or "TOKEN" in name]
 
 
