@@ -25,6 +25,7 @@ from gdn_kernels.steps_triton import (
     decay_factor,
     encode_e4m3,
     silu,
+    updated_core,
 )
 
 __all__ = ["fused_decode_gluon_kernel"]
@@ -378,8 +379,7 @@ def fused_decode_gluon_kernel(
         updated = state + gl.expand_dims(res, 1) * k
         if SPLIT == 1 or i < CHUNKS - 1 or not TICKET_FIRST:
             _store(state_base + i * CHUNK * K, tile, updated, HIP)
-        # S'.q without a second pass over the tile: S' = D + res (x) k
-        core = (dq + res * kq).to(gl.bfloat16)
+        core = updated_core(dq, res, kq).to(gl.bfloat16)
         if SPLIT > 1:
             _store(core_ptr + out_row + first + i * CHUNK, gl.arange(0, CHUNK, BY_ROW), core, HIP)
         else:

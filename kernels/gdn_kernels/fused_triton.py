@@ -22,6 +22,7 @@ from gdn_kernels.steps_triton import (
     decay_factor,
     gated_norm,
     quantise_rows,
+    updated_core,
 )
 
 __all__ = ["fused_decode_kernel"]
@@ -148,8 +149,7 @@ def fused_decode_kernel(
     dq = tl.sum(tl.sum(state * q3, axis=2), axis=0)
     res = (v - dk) * beta
     tl.store(state_ptrs, state + res[None, :, None] * k3)
-    # S'.q without a second pass over the tile: S' = D + res (x) k
-    core = (dq + res * kq).to(tl.bfloat16)
+    core = updated_core(dq, res, kq).to(tl.bfloat16)
 
     # Everybody in this program has read its windows before anybody shifts them.
     tl.debug_barrier()

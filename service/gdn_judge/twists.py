@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gdn_judge.contract import K, V
+from gdn_judge.contract import K, V, W
 from gdn_judge.numerics import bf16_nearest
 from gdn_judge.operands import Operands
 
@@ -31,6 +31,16 @@ def _projection(code: int, part: str) -> Callable[[Operands, np.random.Generator
         operands.projected_qkvz[0, group + start + int(rng.integers(K))] = code
 
     return spoil
+
+
+def _inf_v(operands: Operands, rng: np.random.Generator) -> None:
+    """An infinity whose convolution is +inf; that of the other sign is NaN, as nan-v has it."""
+    heads = operands.heads
+    group, at = int(rng.integers(heads.key)), int(rng.integers(heads.ratio * V))
+    channel = 2 * heads.key * K + group * heads.ratio * V + at
+    negative = operands.conv_weight[channel, W - 1] & 0x8000
+    code = _MINUS_INF if negative else _INF
+    operands.projected_qkvz[0, group * heads.group_width + 2 * K + at] = code
 
 
 def _ba(value: float, part: int) -> Callable[[Operands, np.random.Generator], None]:
@@ -73,7 +83,7 @@ _WAYS: dict[str, Callable[[Operands, np.random.Generator], None]] = {
     "nan-z": _projection(_NAN, "z"),
     "inf-z": _projection(_INF, "z"),
     "minus-inf-z": _projection(_MINUS_INF, "z"),
-    "inf-v": _projection(_INF, "v"),
+    "inf-v": _inf_v,
     "nan-a": _ba(np.nan, 1),
     "nan-b": _ba(np.nan, 0),
     "huge-a": _ba(3e38, 1),
