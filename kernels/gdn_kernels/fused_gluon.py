@@ -264,6 +264,9 @@ def fused_decode_gluon_kernel(
         _wait_for_predecessor()
 
     slot = gl.load(index_ptr + row)
+    if AHEAD > 0:
+        later = min(pid + AHEAD, gl.num_programs(0) - 1)
+        later_slot = gl.load(index_ptr + later // (PARTS * KH))
     qk = gl.arange(0, 2 * K, QK)
     vs = gl.arange(0, ROWS, VS)
     qk_channel = (qk // K * KH + group) * K + qk % K
@@ -289,6 +292,14 @@ def fused_decode_gluon_kernel(
                 gl.store(scale_ptr + row * VH + group * R + gated0 + heads, empty)
         return
 
+    if AHEAD > 0:
+        # While this program computes, the memory works for one that comes later.
+        # Asked for before this one's own tile: behind it, it cost more than it gave.
+        if (later == pid + AHEAD) & (later_slot != pad_slot_id):
+            later_group, later_first = (later // PARTS) % KH, (later % PARTS) * ROWS
+            _prefetch(
+                ssm_ptr + _tile_at(later_slot, later_group, later_first, VH, R, V, K), TILE_BYTES
+            )
     wide = slot.to(gl.int64)
     state_base = ssm_ptr + _tile_at(slot, group, first, VH, R, V, K)
     tile = gl.expand_dims(gl.arange(0, CHUNK, BY_ROW), 1) * K + gl.expand_dims(
@@ -307,17 +318,6 @@ def fused_decode_gluon_kernel(
     v_window = window + v_first * 3
     h0, h1, h2 = _window(window, qk_channel, HIP)
     g0, g1, g2 = _window(v_window, vs, HIP)
-    if AHEAD > 0:
-        # While this program computes, the memory works for one that comes later.
-        later = pid + AHEAD
-        if later < gl.num_programs(0):
-            later_slot = gl.load(index_ptr + later // (PARTS * KH))
-            if later_slot != pad_slot_id:
-                later_group, later_first = (later // PARTS) % KH, (later % PARTS) * ROWS
-                _prefetch(
-                    ssm_ptr + _tile_at(later_slot, later_group, later_first, VH, R, V, K),
-                    TILE_BYTES,
-                )
 
     # All that does not wait for the tile: gates, convolution, norms of q and k.
     gate = ba_ptr + row * (2 * VH) + group * (2 * R)
