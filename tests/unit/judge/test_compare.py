@@ -112,6 +112,19 @@ def test_a_spoiled_result_fails_in_the_right_place(
     assert failed(truth, result) == names
 
 
+@pytest.mark.parametrize(("right", "close"), [(0x0000, 0x8000), (0x7FC0, 0x7FC1)])
+def test_a_live_window_is_held_to_its_bits(
+    truth: compare.Truth, result: CallResult, right: int, close: int
+) -> None:
+    """Zeros of either sign, or two NaN, are equal as values; the history moves bits."""
+    slot = live_slot(truth)
+    truth.after.conv_state[slot, 7, 2] = right
+    result.after["conv_state"][slot, 7, 2] = right
+    assert failed(truth, result) == set()
+    result.after["conv_state"][slot, 7, 2] = close
+    assert failed(truth, result) == {"conv_state_wrong"}
+
+
 def test_minus_zero_code_is_zero(truth: compare.Truth, result: CallResult) -> None:
     codes = result.results["quantized"]
     assert codes is not None
