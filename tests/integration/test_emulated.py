@@ -101,6 +101,25 @@ def test_what_cannot_be_captured_is_refused_with_the_reason(start: Start) -> Non
     assert not NotModelled("x").fatal
 
 
+def test_operands_look_like_a_gpus(start: Start) -> None:
+    """Wrappers assert is_cuda, allocate on the operands' device, and ask for its stream."""
+    given = operands(3)
+    result = start("small_ops:wants_a_gpu").call(given, BF16)
+    assert np.array_equal(result.results["out"], heads_of(given))
+
+
+def test_addresses_are_traced_to_the_memory_they_point_into(start: Start) -> None:
+    executor = start("small_ops:launches_by_address")
+    for seed in (1, 2):
+        given = operands(2, seed)
+        assert np.array_equal(executor.call(given, BF16).results["out"], heads_of(given))
+
+
+def test_what_needs_a_device_is_refused_by_name(start: Start) -> None:
+    with pytest.raises(NotModelled, match=r"torch\.cuda\.Event: there is no device"):
+        start("small_ops:makes_events").call(operands(1), BF16)
+
+
 def test_what_the_op_raises_is_its_own(start: Start) -> None:
     with pytest.raises(CandidateRaised, match="TypeError"):
         start("small_ops:_copy").call(operands(1), BF16)

@@ -9,6 +9,8 @@ wire       frames and file descriptors over a socket (both sides use it)
 importing  the op from the checkout, and nothing else from there
 staging    bytes from shared memory to tensors and back
 launches   which kernels ran
+capture    launches on a GPU that is not there, taken down
+presented  CPU tensors that look like that GPU's
 damage     bad operands for the predicate
 timing     graphs, events, profiles
 server     one request after another

@@ -2,9 +2,9 @@
 
 A stand-in Triton driver compiles for the GPU and takes each launch instead of a
 device: kernel, grid, and where each argument points. CPU tensors stand in for
-device tensors. Between launches only what leaves device data alone can be
-followed: views, allocations, and fills; any other torch operator on device data
-is refused by name.
+device tensors and look like them (`presented`). Between launches only what leaves
+device data alone can be followed: views, allocations, and fills; any other torch
+operator on device data is refused by name.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.multiprocessing import reductions
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from gdn_judge.agent import presented
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Capture:
     def __init__(self, kind: str) -> None:
         self.target = TARGETS[kind]
         self._sent: set[str] = set()
-        self._kept: dict[int, tuple[Any, int]] = {}  # address -> (alive, id)
+        self._kept: dict[int, tuple[Any, int]] = {}  # address -> (weak storage, id)
         self._number = 0
         self._recording: Recording | None = None
 
@@ -75,6 +77,16 @@ class Capture:
         """Make Triton compile for the target and hand its launches to this object."""
         import triton
 
+        target = self.target
+        presented.install(
+            backend=target.backend,
+            capability=target.capability,
+            arch=target.arch if isinstance(target.arch, str) else f"sm_{target.arch}",
+            processors=target.processors,
+            warp_size=target.warp_size,
+            shared_bytes=target.shared_bytes,
+            refused=CannotCapture,
+        )
         triton.runtime.driver.set_active(_driver(self))
 
     def record(
@@ -83,7 +95,7 @@ class Capture:
         """Call `run`, which returns what the op returns, and describe its launches."""
         self._recording = recording = Recording(self, operands)
         try:
-            with _Watch(recording):
+            with presented.Presented(), _Watch(recording):
                 results = run()
             reply = recording.reply(results)
         finally:
@@ -102,6 +114,13 @@ class Capture:
         """The id of a storage that outlived an earlier call."""
         entry = self._kept.get(storage.data_ptr())
         return entry[1] if entry is not None and not entry[0].expired() else None
+
+    def kept(self) -> Iterator[torch.UntypedStorage]:
+        """The storages of earlier calls that live on."""
+        for ref, _ in self._kept.values():
+            if not ref.expired():
+                storage: Any = torch.UntypedStorage
+                yield storage._new_with_weak_ptr(ref.cdata)
 
     def next_id(self) -> int:
         self._number += 1
@@ -141,7 +160,9 @@ class Recording:
         return _view(tensor, storage["id"])
 
     def _storage(self, tensor: torch.Tensor, init: Any = None) -> dict[str, Any]:
-        storage = tensor.untyped_storage()
+        return self._entry(tensor.untyped_storage(), init)
+
+    def _entry(self, storage: torch.UntypedStorage, init: Any = None) -> dict[str, Any]:
         address = storage.data_ptr()
         if address in self.storages:
             return self.storages[address]
@@ -192,9 +213,10 @@ class Recording:
             storage = self._storage(value)
             return self._at(storage, value.data_ptr())
         if isinstance(value, int):
-            for address, storage in self.storages.items():
-                if address <= value < address + max(1, storage["bytes"]):
-                    return self._at(storage, value)
+            for known in (*self._alive.values(), *self.capture.kept()):
+                address = known.data_ptr()
+                if address <= value < address + max(1, known.nbytes()):
+                    return self._at(self._entry(known), value)
             raise CannotCapture(f"the address {value:#x} is of no tensor that this call used")
         if hasattr(value, "data_ptr"):
             return self._pointer(int(value.data_ptr()))
@@ -446,10 +468,10 @@ def _driver(capture: Capture) -> Any:
             return target.capability
 
         def get_active_torch_device(self) -> torch.device:
-            return torch.device("cpu")
+            return presented.DEVICE
 
         def get_device_interface(self) -> Any:
-            return torch.cpu
+            return torch.cuda
 
         def map_python_to_cpp_type(self, ty: str) -> str:
             return ty

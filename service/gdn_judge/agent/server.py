@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -12,7 +13,17 @@ from typing import Any
 
 import torch
 
-from gdn_judge.agent import capture, confine, damage, importing, launches, staging, timing, wire
+from gdn_judge.agent import (
+    capture,
+    confine,
+    damage,
+    importing,
+    launches,
+    presented,
+    staging,
+    timing,
+    wire,
+)
 from gdn_judge.contract import OPERANDS, POOLS, RESULTS
 
 _TRACE_LIMIT = 8000
@@ -87,8 +98,9 @@ class Agent:
             self.recorder.install(interpret=self.device == "cpu")
             self.poison.install()
         importing.prepare(paths, self.config["python_path"])
-        self.ops = [importing.load(path, self.config["root"]) for path in paths]
-        self.supported = importing.predicate(paths[0])
+        with presented.Presented() if self.capture is not None else contextlib.nullcontext():
+            self.ops = [importing.load(path, self.config["root"]) for path in paths]
+            self.supported = importing.predicate(paths[0])
         return {
             "has_predicate": self.supported is not None,
             "declarations": importing.declarations(paths[0]),
@@ -208,7 +220,9 @@ class Agent:
         assert self.supported is not None
         values = damage.apply(self._blank(message), message["damages"])
         before = {name: _snapshot(value) for name, value in values.items()}
-        reply: Message = {"asked": _shown(self._ask(values)), "raised": "", "message": ""}
+        with presented.Presented():
+            asked = self._ask(values)
+        reply: Message = {"asked": _shown(asked), "raised": "", "message": ""}
         tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
         try:
             reply["recording"] = self.capture.record(lambda: self._run(values, message), tensors)

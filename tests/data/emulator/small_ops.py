@@ -96,3 +96,56 @@ def wants_zeros(qkvz, ba, conv, ssm, indices, *rest, **options):
 def copies_supported(*operands, quant_dtype=None):
     """Takes everything."""
     return True, ""
+
+
+def wants_a_gpu(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """What wrappers ask of their operands before they launch."""
+    assert qkvz.is_cuda
+    assert not qkvz.is_cpu
+    assert qkvz.device == ssm.device == torch.device("cuda", torch.cuda.current_device())
+    assert qkvz.get_device() == 0
+    assert torch.cuda.is_available()
+    assert torch.cuda.device_count() == 1
+    assert torch.version.hip
+    assert "gfx950" in torch.cuda.get_device_properties(qkvz.device).gcnArchName
+    assert not torch.cuda.is_current_stream_capturing()
+    rows, heads = indices.shape[0], ssm.shape[1]
+    with torch.cuda.device(qkvz.device):
+        stream = torch.cuda.current_stream(qkvz.device)
+        out = torch.empty(rows, heads, 128, dtype=torch.bfloat16, device=qkvz.device)
+        spare = torch.empty_like(out).new_empty(4)
+    assert isinstance(stream.cuda_stream, int)
+    assert out.is_cuda
+    assert spare.device == torch.zeros(1, device="cuda").to("cuda:0").cuda().device
+    _copy(qkvz, out)
+    return out, None, None
+
+
+_kept = {}
+
+
+class _Address:
+    """A raw address that Triton takes for a tensor."""
+
+    def __init__(self, tensor):
+        self.dtype, self._address = tensor.dtype, tensor.data_ptr()
+
+    def data_ptr(self):
+        return self._address
+
+
+def launches_by_address(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """By way of memory that it keeps between calls; Triton sees addresses alone."""
+    if "held" not in _kept:
+        _kept["held"] = torch.empty(4096, dtype=torch.bfloat16, device="cuda")
+    out = _out(ssm, indices)
+    width = out.shape[1] * 128
+    source, held, target = map(_Address, (qkvz, _kept["held"], out))
+    rows = (qkvz.shape[0],)
+    copy_kernel[rows](source, held, width, qkvz.shape[1], 0)
+    copy_kernel[rows](held, target, width, width, 0)
+    return out, None, None
+
+
+def makes_events(qkvz, ba, conv, ssm, indices, *rest, **options):
+    torch.cuda.Event(enable_timing=True)
