@@ -102,6 +102,31 @@ def test_deliberate_bugs_are_caught() -> None:
     certain = ("barrier removed", "release removed", "acquire removed", "store one element on")
     for kind in certain:
         assert by_kind[kind] == {"caught"}
+    assert set().union(*by_kind.values()) <= {"caught", "equivalent"}
+
+
+def test_a_wait_that_another_covers_is_equivalent_and_no_hole() -> None:
+    """A second wait behind each first one changes nothing, and so does leaving it out."""
+    process = prepare.process(ROOT, OP, ["kernels"])
+    bench = bugs.Bench(process, Heads(1, 2), 2)
+    try:
+        lines = bench.start().splitlines()
+        wait = next(
+            m for m in bugs.mutants("\n".join(lines), 1, bench.entry_line) if m.kind == bugs.WAIT
+        )
+        assert bench.judge(wait).outcome == "caught"
+        lines.insert(wait.line - 1, "\t" + wait.text)
+        bench.spoil("\n".join(lines))
+        twice = next(
+            m
+            for m in bugs.mutants("\n".join(lines), first=wait.line + 1)
+            if m.kind == bugs.WAIT and m.line == wait.line + 1
+        )
+        finding = bench.judge(twice)
+        assert finding.outcome == "equivalent"
+        assert finding.by.startswith("nothing in flight in ")
+    finally:
+        bench.close()
 
 
 def test_deliberate_bugs_are_the_same_in_several_processes() -> None:

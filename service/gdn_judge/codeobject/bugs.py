@@ -1,9 +1,14 @@
 """Deliberate bugs: spoil a compiled kernel in one place each, and see what notices.
 
 Each mutant changes one line of the assembly. It is caught when the emulator
-names a fault, or when the judge's own comparison with the reference fails. A
-mutant whose line is never executed, or whose wait or barrier another one makes
-redundant, changes nothing and is listed as such.
+names a fault, or when the judge's own comparison with the reference fails.
+
+Lines before the entry are left alone: they serve loaders that do not preload
+arguments. A mutant that is not caught is looked into: a wait that finds nothing in
+flight in any execution (an earlier one covers what the compiler could not know to be
+covered), and halves that are equal in all lanes wherever they are exchanged, are
+equivalent, and so is a wait that a later one replaces before anything depends on it.
+Any other is a hole in the checks.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +26,16 @@ from gdn_judge import candidate, compare, generate, reference
 from gdn_judge.capture import Captured, Launched
 from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
-from gdn_judge.emulator.assembly import parse
+from gdn_judge.emulator import launch
+from gdn_judge.emulator.assembly import Program, parse
+from gdn_judge.emulator.front import Front
 from gdn_judge.errors import CandidateError
 from gdn_judge.numerics import Rounding
 from gdn_judge.operands import CallOptions, CallResult, Operands
 
 _CALL_S = 300.0
+_ORDERS = 3  # of workgroups in which an unspoiled kernel is looked at
+WAIT, LAYOUT = "wait dropped", "layout swapped"
 Change = Callable[[str], str | None]  # a line to its spoiled form; None: not this kind of line
 
 
@@ -81,7 +91,7 @@ def _swapped_words(line: str) -> str | None:
 
 KINDS: dict[str, Change] = {
     "barrier removed": _removed(r"s_barrier$"),
-    "wait dropped": _removed(r"s_waitcnt (vmcnt|lgkmcnt)"),
+    WAIT: _removed(r"s_waitcnt (vmcnt|lgkmcnt)"),
     "release removed": _removed(r"buffer_wbl2"),
     "acquire removed": _removed(r"buffer_inv"),
     "descriptor shrunk": _shrunk,
@@ -89,7 +99,7 @@ KINDS: dict[str, Change] = {
     "LDS read one word on": _moved(r"ds_read_(b|u)\d+ ", 4),
     "LDS write one word on": _moved(r"ds_write_b\d+ ", 4),
     "wrong lane in a reduction": _other_lane,
-    "layout swapped": _swapped_words,
+    LAYOUT: _swapped_words,
 }
 
 
@@ -105,15 +115,19 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of a mutant: "caught", "not executed" or "no effect", and by what."""
+    """What became of a mutant, and why or by what.
+
+    "caught"; "equivalent": shown to change nothing; "not executed"; or "no effect",
+    which says that the checks have a hole.
+    """
 
     mutant: Mutant
     outcome: str
     by: str
 
 
-def mutants(assembly: str, per_kind: int | None = None) -> Iterator[Mutant]:
-    """One line spoiled at a time; at most `per_kind` of each kind, spread over the kernel."""
+def mutants(assembly: str, per_kind: int | None = None, first: int = 1) -> Iterator[Mutant]:
+    """One line from `first` on spoiled at a time; at most `per_kind` of each kind, spread out."""
     lines = assembly.splitlines()
     end = next(i for i, line in enumerate(lines) if line.startswith(".Lfunc_end0"))
     for kind, change in KINDS.items():
@@ -121,7 +135,7 @@ def mutants(assembly: str, per_kind: int | None = None) -> Iterator[Mutant]:
         for i, line in enumerate(lines[:end]):
             code = line.split(";")[0].strip()
             spoiled = change(code) if code else None
-            if spoiled is not None and spoiled != code:
+            if spoiled is not None and spoiled != code and i + 1 >= first:
                 places.append((i, code, spoiled))
         for i, code, spoiled in _spread(places, per_kind):
             text = "\n".join([*lines[:i], "\t" + spoiled, *lines[i + 1 :]])
@@ -163,6 +177,10 @@ class Bench:
         self._key = event.code
         return self._code.assembly
 
+    def spoil(self, assembly: str) -> None:
+        """From now on take `assembly` for the kernel as it was compiled."""
+        self._code, self._program = replace(self._code, assembly=assembly), parse(assembly)
+
     def close(self) -> None:
         self.compiler.close()
 
@@ -170,18 +188,17 @@ class Bench:
         """Run the spoiled kernel and say what noticed."""
         failed: list[str] = []
         try:
-            for result in self._run(mutant.assembly):
+            for result in self._run(parse(mutant.assembly), mutant.assembly):
                 failed = failed or self._wrong(result)
         except CandidateError as error:
             return Finding(mutant, "caught", str(error))
         if failed:
             return Finding(mutant, "caught", f"wrong values: {', '.join(failed)}")
-        executed = self._executed(mutant.line)
-        return Finding(mutant, "no effect" if executed else "not executed", "")
+        return self._without_effect(mutant)
 
-    def _run(self, assembly: str) -> Iterator[CallResult]:
+    def _run(self, program: Program, assembly: str) -> Iterator[CallResult]:
         code = replace(self._code, assembly=assembly)
-        self.compiler.programs[self._key] = (code, parse(assembly))
+        self.compiler.programs[self._key] = (code, program)
         self.compiler.look_for_races_again()
         for call in self.calls:
             until = time.monotonic() + _CALL_S
@@ -196,13 +213,81 @@ class Bench:
         checks = compare.judge(truth, result, compare.Rules())
         return [check.name for check in checks if not check.passed]
 
-    def _executed(self, line: int) -> bool:
-        """Whether the unspoiled kernel runs the instruction of an assembly line."""
-        for _ in self._run(self._code.assembly):
-            pass
-        (report,) = self.compiler.reports
-        program = self.compiler.programs_run[0]
-        return any(ins.line == line and report.counts[ins.pc] for ins in program.instructions)
+    @property
+    def entry_line(self) -> int:
+        """Of the first instruction that runs."""
+        return self._program.instructions[self._program.entry].line
+
+    def _without_effect(self, mutant: Mutant) -> Finding:
+        """Whether the unspoiled kernel needs the line, over runs in several orders."""
+        program = parse(self._code.assembly)
+        (pc,) = (i.pc for i in program.instructions if i.line == mutant.line)
+        differing = _watched(program, pc) if mutant.kind == LAYOUT else []
+        executed = 0
+        waited: set[int] | None = None
+        for _ in range(_ORDERS):
+            for _ in self._run(program, self._code.assembly):
+                (report,) = self.compiler.reports
+                executed += report.counts[pc]
+                if pc in report.waited:
+                    waited = (waited or set()) | report.waited[pc]
+        if not executed:
+            return Finding(mutant, "not executed", "")
+        if mutant.kind == WAIT and waited is None:
+            return Finding(mutant, "equivalent", f"nothing in flight in {executed} executions")
+        if mutant.kind == WAIT and (line := covering(program, pc, waited or set())):
+            return Finding(mutant, "equivalent", f"line {line} waits before anything depends on it")
+        if mutant.kind == LAYOUT and not differing:
+            return Finding(mutant, "equivalent", f"equal words in {executed} executions")
+        return Finding(mutant, "no effect", "")
+
+
+_ORDERING = (
+    "s_barrier",
+    "s_endpgm",
+    "s_branch",
+    "s_cbranch",
+    "s_setpc",
+    "buffer_wbl2",
+    "buffer_inv",
+)
+
+
+def covering(program: Program, pc: int, registers: set[int]) -> int | None:
+    """The line of a later wait that does what the wait at `pc` does, in time, or None.
+
+    In time: before a branch, before anything that orders memory, and before an
+    instruction that touches the `registers` which the wait found to be filled.
+    """
+    ops = launch.compiled(program).ops
+    wanted = ops[pc].instruction.modifiers
+    for op in ops[pc + 1 :]:
+        ins = op.instruction
+        if ins.name == "s_waitcnt":
+            given = ins.modifiers
+            if all(name in given and int(given[name]) <= int(n) for name, n in wanted.items()):
+                return ins.line
+        if ins.name.startswith(_ORDERING) or "atomic" in ins.name:
+            return None
+        if not op.touch.isdisjoint(registers):
+            return None
+    return None
+
+
+def _watched(program: Program, pc: int) -> list[int]:
+    """A list that grows when the two words of an instruction's first source differ somewhere."""
+    ops = launch.compiled(program).ops
+    op, differing = ops[pc], []
+    low = op.instruction.operands[1].index
+
+    def run(front: Front) -> Any:
+        first, second = (front.lanes(front.regs[low + i]) for i in (0, 1))
+        if (first != second)[front.mask].any():
+            differing.append(pc)
+        return op.run(front)
+
+    ops[pc] = replace(op, run=run)
+    return differing
 
 
 def hunt(
@@ -216,7 +301,8 @@ def hunt(
     bench = Bench(process, heads, rows)
     try:
         findings = []
-        for mutant in mutants(bench.start(), per_kind):
+        assembly = bench.start()
+        for mutant in mutants(assembly, per_kind, bench.entry_line):
             findings.append(bench.judge(mutant))
             report(findings[-1])
         return findings
@@ -229,10 +315,9 @@ def summary(findings: Sequence[Finding]) -> str:
     kinds: dict[str, Counter[str]] = {}
     for finding in findings:
         kinds.setdefault(finding.mutant.kind, Counter())[finding.outcome] += 1
-    lines = ["kind                        mutants  caught  no effect  not executed"]
+    outcomes = ("caught", "equivalent", "no effect", "not executed")
+    lines = [f"{'kind':26}{'mutants':>9}" + "".join(f"{o:>{len(o) + 2}}" for o in outcomes)]
     for kind, counts in kinds.items():
-        cells = (counts.total(), counts["caught"], counts["no effect"], counts["not executed"])
-        lines.append(
-            f"{kind:26}" + "".join(f"{n:>{w}}" for n, w in zip(cells, (9, 8, 11, 14), strict=True))
-        )
+        cells = "".join(f"{counts[o]:>{len(o) + 2}}" for o in outcomes)
+        lines.append(f"{kind:26}{counts.total():>9}{cells}")
     return "\n".join(lines)

@@ -56,6 +56,7 @@ class Done:
     counts: list[int]
     clips: dict[int, int]
     first_pc: dict[str, int]
+    waited: dict[int, set[int]]
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ Part = tuple[Done, list[Touched]]
 
 
 def done(machine: Machine) -> Done:
-    return Done(machine.counts, machine.clips, machine.first_pc)
+    return Done(machine.counts, machine.clips, machine.first_pc, machine.waited)
 
 
 def cores() -> int:

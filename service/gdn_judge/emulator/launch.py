@@ -81,8 +81,10 @@ class Report:
     """What a launch did. Instructions are counted per wave; traffic per buffer name.
 
     counts: how often each instruction of the program was executed, summed over
-    waves. first_pc: the instruction that touched each buffer first. entangled: why
-    the batches were not spread over processes though they were meant to be, or "".
+    waves. first_pc: the instruction that touched each buffer first. waited: the
+    waits that found something in flight, and the registers it was to fill.
+    entangled: why the batches were not spread over processes though they were meant
+    to be, or "".
     """
 
     kernel: str
@@ -93,6 +95,7 @@ class Report:
     seconds: float
     counts: list[int] = field(repr=False, default_factory=list)
     first_pc: dict[str, int] = field(default_factory=dict)
+    waited: dict[int, set[int]] = field(default_factory=dict)
     entangled: str = ""
 
 
@@ -416,7 +419,10 @@ def _report(
     mnemonics: Counter[str] = Counter()
     clips: Counter[int] = Counter()
     first_pc: dict[str, int] = {}
+    waited: dict[int, set[int]] = {}
     for part in parts:
+        for pc, registers in part.waited.items():
+            waited.setdefault(pc, set()).update(registers)
         clips.update(part.clips)
         first_pc = part.first_pc | first_pc
         for ins, count in zip(launch.program.instructions, part.counts, strict=True):
@@ -431,5 +437,6 @@ def _report(
         seconds,
         counts=[sum(column) for column in zip(*(part.counts for part in parts), strict=True)],
         first_pc=first_pc,
+        waited=waited,
         entangled=entangled,
     )

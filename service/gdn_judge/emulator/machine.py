@@ -48,10 +48,10 @@ def _waitcnt(ins: Instruction, program: Program) -> Op:
     def run(front: Front) -> None:
         if vm < 63:
             front.machine.order.wait(front, vm)
-            _retire(front, "vm", front.vm, front.vm[len(front.vm) - vm :] if vm else [])
+            _retire(front, ins, "vm", front.vm, front.vm[len(front.vm) - vm :] if vm else [])
         if lgkm < 15:
             front.machine.lds.wait(front.waves, lgkm)
-            _retire(front, "lgkm", front.lgkm, _still_due(front.lgkm, lgkm))
+            _retire(front, ins, "lgkm", front.lgkm, _still_due(front.lgkm, lgkm))
 
     return Op(ins, run, frozenset(), frozenset())
 
@@ -65,9 +65,14 @@ def _still_due(queue: list[InFlight], outstanding: int) -> list[InFlight]:
     return [entry for i, entry in enumerate(queue) if i not in finished]
 
 
-def _retire(front: Front, name: str, queue: list[InFlight], remaining: list[InFlight]) -> None:
+def _retire(
+    front: Front, ins: Instruction, name: str, queue: list[InFlight], remaining: list[InFlight]
+) -> None:
     if len(remaining) == len(queue) or (name == "vm" and len(remaining) > len(queue)):
         return
+    kept = {id(entry) for entry in remaining}
+    found = front.machine.waited.setdefault(ins.pc, set())
+    found.update(*(entry.registers for entry in queue if id(entry) not in kept))
     setattr(front, name, remaining)
     front.refresh_trouble()
 
@@ -193,6 +198,7 @@ class Machine:
         self.invalid = False
         self.clips: dict[int, int] = {}
         self.first_pc: dict[str, int] = {}  # the instruction that touched a buffer first
+        self.waited: dict[int, set[int]] = {}  # what each wait found in flight: registers to fill
         self.budget = budget
         self.fronts: list[Front] = []
         self.waiting: list[Front] = []

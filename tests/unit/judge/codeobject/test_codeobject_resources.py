@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 
 from gdn_judge.codeobject import gfx950, sm90
-from gdn_judge.codeobject.bugs import KINDS, Finding, Mutant, mutants, summary
+from gdn_judge.codeobject.bugs import KINDS, Finding, Mutant, _watched, covering, mutants, summary
+from gdn_judge.emulator.assembly import SGPR
+from gdn_judge.emulator.launch import Launch, Pointer, run
+from gdn_judge.emulator.memory import make_buffer
 from gdn_judge.errors import NotModelled
 from support.emulator import program
 
@@ -174,12 +178,69 @@ def test_mutants_may_be_sampled() -> None:
     lines = [m.line for m in mutants(text, per_kind=3) if m.kind == "barrier removed"]
     assert len(lines) == 3
     assert lines[-1] - lines[0] == 9
+    later = [m.line for m in mutants(text, first=lines[0] + 4) if m.kind == "barrier removed"]
+    assert later == list(range(lines[0] + 4, lines[-1] + 1))
+
+
+FACTORS = """
+v_mov_b32_e32 v1, 1.0
+v_mov_b32_e32 v2, 1.0
+{change}
+v_pk_mul_f32 v[4:5], v[1:2], v[1:2]
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [("s_nop 0", False), ("v_cvt_f32_u32_e32 v2, v0", True), ("v_mov_b32_e32 v2, v1", False)],
+)
+def test_whether_the_words_of_a_factor_ever_differ(change: str, differs: bool) -> None:
+    made = program(FACTORS.format(change=change))
+    (pc,) = [i.pc for i in made.instructions if i.name == "v_pk_mul_f32"]
+    seen = _watched(made, pc)
+    for _ in range(2):
+        run(Launch(made, (2, 1, 1), 1, ()), [])
+    assert bool(seen) is differs
+
+
+def test_waits_that_find_something_in_flight_are_told() -> None:
+    body = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_waitcnt vmcnt(0)
+s_waitcnt lgkmcnt(0)
+s_waitcnt lgkmcnt(0)
+"""
+    made = program(body, pointers=1)
+    report = run(Launch(made, (1, 1, 1), 1, (Pointer("a"),)), [make_buffer("a", np.zeros(4))])
+    waits = [i.pc for i in made.instructions if i.name == "s_waitcnt"]
+    assert report.waited == {waits[1]: {SGPR + 4, SGPR + 5}}
+
+
+@pytest.mark.parametrize(
+    ("between", "later", "covered"),
+    [
+        ("v_add_f32_e32 v9, v9, v9", "s_waitcnt vmcnt(1)", True),
+        ("v_add_f32_e32 v9, v9, v9", "s_waitcnt vmcnt(0)", True),
+        ("v_add_f32_e32 v9, v9, v9", "s_waitcnt vmcnt(2)", False),
+        ("v_add_f32_e32 v9, v9, v9", "s_waitcnt lgkmcnt(0)", False),
+        ("v_add_f32_e32 v9, v4, v9", "s_waitcnt vmcnt(0)", False),
+        ("s_barrier", "s_waitcnt vmcnt(0)", False),
+        ("s_cbranch_scc0 end", "s_waitcnt vmcnt(0)\nend:", False),
+        ("buffer_wbl2 sc1", "s_waitcnt vmcnt(0)", False),
+    ],
+)
+def test_whether_a_later_wait_is_in_time(between: str, later: str, covered: bool) -> None:
+    made = program(f"s_waitcnt vmcnt(1)\n{between}\n{later}\ns_nop 0")
+    line = covering(made, 0, {4})
+    wait = next(i for i in made.instructions[1:] if i.name == "s_waitcnt")
+    assert line == (wait.line if covered else None)
 
 
 def test_the_summary_counts_each_kind() -> None:
     mutant = Mutant("barrier removed", 1, "s_barrier", "")
-    text = summary([Finding(mutant, "caught", "x"), Finding(mutant, "no effect", "")])
-    assert text.splitlines()[1].split() == ["barrier", "removed", "2", "1", "1", "0"]
+    outcomes = ("caught", "caught", "equivalent", "no effect")
+    text = summary([Finding(mutant, outcome, "") for outcome in outcomes])
+    assert text.splitlines()[1].split() == ["barrier", "removed", "4", "2", "1", "1", "0"]
 
 
 def test_ptxas_is_tritons_own() -> None:
