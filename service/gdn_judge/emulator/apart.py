@@ -108,7 +108,7 @@ class Workers:
         Raises Entangled or Spoiled with the contents of `buffers` as they were, and WorkerDied.
         """
         if self._arena is None:
-            self._arena = Arena(ARENA)
+            self._arena = _arena(ARENA)
         places = self._arena.place(buffers)
         whole = False
         try:
@@ -263,6 +263,14 @@ def _runs(index: NDArray[np.int32], granule: int) -> list[slice]:
     starts = index[np.concatenate(([0], breaks + 1))].astype(np.int64) * granule
     stops = (index[np.concatenate((breaks, [len(index) - 1]))].astype(np.int64) + 1) * granule
     return [slice(a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+
+def _arena(size: int) -> Arena:
+    """Raises Entangled where the host gives no such address space (vm.overcommit_memory = 2)."""
+    try:
+        return Arena(size)
+    except OSError as error:
+        raise Entangled(f"{size} bytes of address space cannot be shared: {error}") from error
 
 
 def _bare(buffer: Buffer) -> Buffer:

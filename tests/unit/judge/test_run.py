@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from gdn_judge.errors import (
 )
 from gdn_judge.generate import Seed
 from gdn_judge.numerics import Rounding
+from gdn_judge.operands import CallResult
 from gdn_judge.run import Events, run
 from gdn_judge.session import Session
 from gdn_judge.verdicts import Request
@@ -94,6 +96,16 @@ def test_a_wrong_op_fails_and_the_reason_names_the_worst() -> None:
     assert "out_exact is" in document.reason
     assert "should be >= 0.98" in document.reason
     assert not document.partial
+
+
+def test_what_the_executor_says_of_a_call_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = LocalExecutor.call
+
+    def call(self: LocalExecutor, *arguments: Any, **more: Any) -> CallResult:
+        return dataclasses.replace(plain(self, *arguments, **more), notes=("in one process",))
+
+    monkeypatch.setattr(LocalExecutor, "call", call)
+    assert judge(LocalExecutor(op())).notes.count("in one process") == 1
 
 
 def test_a_dead_candidate_is_replaced_and_the_next_case_passes() -> None:

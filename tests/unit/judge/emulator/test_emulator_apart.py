@@ -205,6 +205,16 @@ def test_blank_memory_that_nobody_wrote_is_still_a_fault(workers: Workers) -> No
         run(body, workers, keep_defined=False)
 
 
+def test_a_host_without_address_space_runs_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "ARENA", 1 << 62)
+    workers = spread_over(2)
+    buffers, report = run(DOUBLE, workers)
+    alone, _ = run(DOUBLE, None)
+    assert np.array_equal(buffers[1].data, alone[1].data)
+    assert "bytes of address space cannot be shared" in report.entangled
+    assert not workers._live
+
+
 def test_a_worker_that_is_ended_from_outside_is_named() -> None:
     def build(*arguments: Any) -> list[Any]:
         return launch._rebuilt(*arguments)
