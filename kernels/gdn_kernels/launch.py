@@ -77,8 +77,8 @@ def fused(
         ready.run(
             *[tensor.data_ptr() for tensor in operands],
             out.data_ptr(),
-            0 if codes is None else codes.data_ptr(),
-            0 if scales is None else scales.data_ptr(),
+            (out if codes is None else codes).data_ptr(),
+            (out if scales is None else scales).data_ptr(),
             core.data_ptr(),
             tickets.data_ptr(),
             *scalars,

@@ -205,7 +205,7 @@ class Recording:
         self.events.append({"launch": code, "grid": [int(n) for n in grid], "arguments": arguments})
 
     def _pointer(self, value: Any) -> tuple[Any, int | None]:
-        if value is None:
+        if value is None or (isinstance(value, int) and value == 0):
             return None, None
         if isinstance(value, torch.Tensor):
             if not value.numel() and not value.untyped_storage().nbytes():
