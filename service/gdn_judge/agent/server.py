@@ -85,6 +85,7 @@ class Agent:
         self.recorder, self.poison = launches.Recorder(), staging.Poison()
         self.ops: list[Callable[..., Any]] = []  # the op, and the unfused one if there is one
         self.supported: Callable[..., Any] | None = None
+        self.returned: list[torch.Tensor] = []  # by the last call; a caller may be using them
         self.bench: timing.Bench | None = None
 
     def start(self) -> Message:
@@ -178,10 +179,13 @@ class Agent:
             if result is not None and result.device.type != torch.device(self.device).type:
                 return {"form_error": f"{name} is on {result.device}, not {self.device}"}
             forms[name] = _form(result)
+            if result is not None and any(_share(result, held) for held in self.returned):
+                return {"form_error": f"{name} lies in memory that the call before returned"}
             entry = message["results"].get(name)
             if entry and forms[name] == {"dtype": entry["dtype"], "shape": entry["shape"]}:
                 assert result is not None
                 staging.push(fd, result, entry["at"], entry["bytes"])
+        self.returned = [result for result in results if result is not None]
         return {"form_error": "", "forms": forms}
 
     def predicate(self, message: Message, fds: list[int]) -> Message:
@@ -286,6 +290,12 @@ class Agent:
         facts: Message = {"candidate.torch": torch.__version__, "candidate.uid": os.getuid()}
         triton = sys.modules.get("triton")
         return facts | {"candidate.triton": getattr(triton, "__version__", None)}
+
+
+def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether both lie in one allocation; never so where either is empty."""
+    first, second = one.untyped_storage(), other.untyped_storage()
+    return bool(first.nbytes() and first.data_ptr() == second.data_ptr())
 
 
 def _form(value: torch.Tensor | None) -> Message | None:
