@@ -22,8 +22,10 @@ from gdn_service.targets import new_target
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 token_app = typer.Typer(no_args_is_help=True, help="Bearer tokens.")
+run_app = typer.Typer(no_args_is_help=True, help="Runs that were stored.")
 target_app = typer.Typer(no_args_is_help=True, help="Repositories whose op is tested.")
 app.add_typer(token_app, name="token")
+app.add_typer(run_app, name="run")
 app.add_typer(target_app, name="target")
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on (GDN_HOST).")]
@@ -161,6 +163,23 @@ def token_revoke(token_id: str) -> None:
         if not tx.tokens.revoke(token_id):
             raise SettingsError(f"there is no token {token_id!r}; see gdn-service token list")
     _say(f"token {token_id} is revoked")
+
+
+@run_app.command("accept")
+def run_accept(
+    run_id: str,
+    reason: Annotated[
+        str | None, typer.Option(help="Why later commits are compared with it though it failed.")
+    ] = None,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Accept it no longer.")] = False,
+) -> None:
+    """Make a failed run a baseline: a loss of resources that is meant."""
+    if withdraw == bool(reason and reason.strip()):
+        raise SettingsError("give --reason TEXT to accept the run, or --withdraw, not both")
+    with _store() as store, store.write() as tx:
+        if not tx.results.accept(run_id, None if withdraw else reason):
+            raise SettingsError(f"there is no failed run {run_id!r}; gdn-client show names runs")
+    _say(f"run {run_id} is {'no longer ' if withdraw else ''}accepted as a baseline")
 
 
 @target_app.command("add")

@@ -51,7 +51,11 @@ def test_the_nearest_complete_ancestor_is_the_baseline(service: Bench) -> None:
     service.wait(service.submit(gone, suites=["codeobject"])["id"])
     assert compared(judged(service, head, force=True)) == (root, 4)
     run = judged(service, failed)["run"]
+    assert compared(judged(service, head, force=True)) == (root, 4)
+    with application.open_store(service.settings) as store, store.write() as tx:
+        assert tx.results.accept(run, "16 waves are meant")
     assert compared(judged(service, head, force=True)) == (failed, 3)
+    assert service.http.get(f"/runs/{run}").json()["accepted"] == "16 waves are meant"
     with application.open_store(service.settings) as store, store.write() as tx:
         tx.session.execute(update(Run).where(Run.id == run).values(valid=False))
     assert compared(judged(service, head, force=True)) == (root, 4)
@@ -134,7 +138,8 @@ def test_a_commit_that_loses_a_workgroup_or_spills_fails(tmp_path: Path, repo: R
         wide = run(lost)
         assert wide["verdict"] == "failed"
         assert "resident workgroups of kernel is 2, should be >= 8" in wide["reason"]
-        repo.git("revert", "--no-edit", "HEAD")
+        again = run(repo.commit("more words", {"README": "hello again"}))
+        assert (again["verdict"], compared(again)) == ("failed", (words, 2))
         spilling = run(repo.commit("spills", op(65536, 1)))
-        assert (spilling["verdict"], compared(spilling)) == ("failed", (lost, 2))
+        assert (spilling["verdict"], compared(spilling)) == ("failed", (words, 3))
         assert "spills of kernel is" in spilling["reason"]

@@ -176,6 +176,7 @@ class RunDetail(RunOut):
     finished_at: Time | None
     cases: dict[str, int] = Field(description="number of cases by outcome")
     document: str | None = Field(description="where the verdict document is")
+    accepted: str | None = Field(description="why it is a baseline though it failed")
     idle: list[IdleReadingOut] = Field(description="of every attempt, in the order taken")
 
 

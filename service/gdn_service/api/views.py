@@ -118,6 +118,7 @@ def run_detail(run: Run, tx: Transaction) -> schemas.RunDetail:
             "finished_at": run.finished_at,
             "cases": tx.results.counts(run.id),
             "document": document_link(run),
+            "accepted": run.accepted,
             "idle": [_reading(reading) for reading in tx.readings.of_run(run.id)],
         }
     )

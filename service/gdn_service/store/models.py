@@ -188,6 +188,9 @@ class Run(Base):
     reason: Mapped[str] = mapped_column(Text, default="")
     partial: Mapped[bool] = mapped_column(Boolean, default=False)
     valid: Mapped[bool] = mapped_column(Boolean, default=True)
+    accepted: Mapped[str | None] = mapped_column(
+        Text
+    )  # why others compare with it though it failed
     host_tries: Mapped[int] = mapped_column(default=0)
     device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
     environment_id: Mapped[str | None] = mapped_column(ForeignKey("environments.id"))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import and_, delete, func, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -64,7 +64,10 @@ class ResultRepository:
         )
 
     def comparable(self, job: models.Job, suite: str, commits: Sequence[str]) -> dict[str, str]:
-        """The latest complete, valid run of `suite` on each of `commits`: commit -> run id.
+        """The latest run of `suite` to compare with on each of `commits`: commit -> run id.
+
+        Complete and valid, and passed or accepted by an operator: a commit that lost a
+        workgroup is no measure for the one after it.
 
         Only runs that may be held against one of `job`: same target, device kind and heads,
         and the same sizes or all of the suite's own.
@@ -80,7 +83,10 @@ class ResultRepository:
                 models.Run.state == RunState.FINISHED,
                 models.Run.valid.is_(True),
                 models.Run.partial.is_(False),
-                models.Run.verdict.in_((Verdict.PASSED, Verdict.FAILED)),
+                or_(
+                    models.Run.verdict == Verdict.PASSED,
+                    and_(models.Run.verdict == Verdict.FAILED, models.Run.accepted.is_not(None)),
+                ),
                 models.Run.environment_id.is_not(None),
             )
             .order_by(models.Run.id)
@@ -92,6 +98,15 @@ class ResultRepository:
             if other.heads == job.heads
             and (other.batch_sizes, other.quick) in (plan, (None, False))
         }
+
+    def accept(self, run_id: str, reason: str | None) -> bool:
+        """Let a failed run be a baseline, or with None no longer; False where there is none."""
+        run = self._session.get(models.Run, run_id)
+        if run is None or run.verdict != Verdict.FAILED:
+            return False
+        run.accepted = reason
+        self._session.flush()
+        return True
 
     def counts(self, run_id: str) -> dict[str, int]:
         """How many cases ended in each outcome."""

@@ -46,9 +46,17 @@ def test_progress_as_json_and_a_document(checkout: Path) -> None:
     events = [json.loads(line) for line in ended.stdout.splitlines()]
     assert ended.returncode == 0, ended.stderr
     assert events[0] == {"event": "planned", "total": 2}
-    assert [event["event"] for event in events] == ["planned", "case", "case", "finished"]
-    assert events[1]["id"] == "repeat-1x2-T2"
-    assert (events[1]["done"], events[1]["total"], events[1]["outcome"]) == (1, 2, "passed")
+    assert [event["event"] for event in events] == [
+        "planned",
+        "arm",
+        "case",
+        "case",
+        "arm",
+        "finished",
+    ]
+    assert events[1] == {"event": "arm", "arm": "candidate", "moment": "before"}
+    assert events[2]["id"] == "repeat-1x2-T2"
+    assert (events[2]["done"], events[2]["total"], events[2]["outcome"]) == (1, 2, "passed")
     assert events[-1]["verdict"] == "passed"
     document = read(checkout)
     assert (document.target, document.commit) == ("gdn-lab", "a" * 40)
@@ -97,8 +105,8 @@ def test_sigterm_leaves_a_partial_document(checkout: Path) -> None:
         command(checkout, "--progress", "json", op="slow:op"), stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    process.stdout.readline()
-    process.stdout.readline()  # the first case is done, the second calls one row alone
+    events = (json.loads(line)["event"] for line in process.stdout)
+    assert "case" in events  # the first is done, the second calls one row alone
     time.sleep(1)
     process.send_signal(signal.SIGTERM)
     rest = process.stdout.read()

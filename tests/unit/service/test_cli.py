@@ -56,6 +56,18 @@ def test_a_token_is_shown_once_and_revoked(command: Command) -> None:
     )
 
 
+def test_only_a_failed_run_is_accepted_and_only_with_a_reason(command: Command) -> None:
+    for wrong in ([], ["--reason", " "], ["--reason", "meant", "--withdraw"]):
+        refused = command("run", "accept", "r0", *wrong)
+        assert (refused.returncode, refused.stderr) == (
+            2,
+            "gdn-service: give --reason TEXT to accept the run, or --withdraw, not both\n",
+        )
+    unknown = command("run", "accept", "r0", "--reason", "meant")
+    assert unknown.returncode == 2
+    assert "there is no failed run 'r0'" in unknown.stderr
+
+
 def test_a_local_repository_becomes_an_absolute_path(command: Command, tmp_path: Path) -> None:
     arguments = ["--repository", str(tmp_path), "--import-path", "m:f", "--python-path", "src"]
     assert command("target", "add", "demo", *arguments).returncode == 0
