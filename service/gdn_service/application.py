@@ -74,7 +74,7 @@ def open_queue(settings: Settings) -> Iterator[JobQueue]:
         queue.close()
 
 
-def build_context(settings: Settings, store: Store, queue: JobQueue) -> Context:
+def build_context(settings: Settings, store: Store) -> Context:
     def bundle_content(bundle_id: str) -> bytes | None:
         with store.read() as tx:
             return tx.bundles.content(bundle_id)
@@ -84,15 +84,15 @@ def build_context(settings: Settings, store: Store, queue: JobQueue) -> Context:
         settings=settings,
         store=store,
         checkouts=checkouts,
-        jobs=JobRequests(settings, store, checkouts, queue),
+        jobs=JobRequests(settings, store, checkouts),
     )
 
 
 def serve_api(settings: Settings) -> None:
     """The API until a signal comes."""
-    with open_store(settings) as store, open_queue(settings) as queue:
+    with open_store(settings) as store:
         stop_on_signals()
-        _serve(build_app(build_context(settings, store, queue)), settings)
+        _serve(build_app(build_context(settings, store)), settings)
 
 
 def serve_worker(settings: Settings, runner: Runner | None = None) -> None:
@@ -114,7 +114,7 @@ def serve_all(settings: Settings, runner: Runner | None = None) -> None:
         stop_on_signals()
         worker.start()
         try:
-            _serve(build_app(build_context(settings, store, queue)), settings)
+            _serve(build_app(build_context(settings, store)), settings)
         finally:
             worker.stop()
 

@@ -15,6 +15,7 @@ from gdn_service import application, doctor
 from gdn_service.auth import Scope, create_token
 from gdn_service.clock import iso
 from gdn_service.errors import ServiceError, SettingsError
+from gdn_service.jobs.placement import why_no_jobs
 from gdn_service.runner.inventory import Inventory, build_probes
 from gdn_service.settings import Settings, load_settings
 from gdn_service.store.store import Store
@@ -109,6 +110,8 @@ def _show_devices(settings: Settings, store: Store, *, as_json: bool, record: bo
         if record and report.used_bytes is not None and not report.offenders:
             with store.write() as tx:
                 tx.devices.set_baseline(device.id, report.used_bytes)
+        with store.read() as tx:
+            no_jobs = why_no_jobs(tx, settings.worker_name, device.facts.kind)
         rows.append(
             {
                 "id": device.id,
@@ -117,13 +120,15 @@ def _show_devices(settings: Settings, store: Store, *, as_json: bool, record: bo
                 "idle": report.idle,
                 "why_not_idle": report.why,
                 "used_bytes": report.used_bytes,
+                "why_no_jobs": no_jobs,
             }
         )
     if as_json:
         print(json.dumps(rows, indent=2))
         return
     for row in rows:
-        print(f"{row['id']}\t{row['name']}\t{'idle' if row['idle'] else row['why_not_idle']}")
+        why = "; ".join(str(row[name]) for name in ("why_not_idle", "why_no_jobs") if row[name])
+        print(f"{row['id']}\t{row['name']}\t{why or 'idle'}")
 
 
 @token_app.command("create")

@@ -185,7 +185,7 @@ class Bench:
         queue = JobQueue(self.settings)
         worker = Worker(self.settings, self.store, queue)
         checkouts = Checkouts(self.settings, lambda _bundle: None)
-        requests = JobRequests(self.settings, self.store, checkouts, queue)
+        requests = JobRequests(self.settings, self.store, checkouts)
 
         def submit(**wanted: Any) -> Job:
             asked = Submission(target=TARGET, commit=self.sha, quick=True, **wanted)

@@ -49,7 +49,9 @@ class Api:
 
     def end(self, job_id: str, state: JobState = JobState.PASSED) -> None:
         with self.store.write() as tx:
-            tx.jobs.start(job_id, "w")
+            claim = tx.jobs.claim(job_id, "w")
+            assert claim is not None
+            tx.jobs.start(job_id, "w", claim)
             tx.jobs.finish(job_id, state, reason="", failure_class=None, duration_s=1.0)
 
 
@@ -58,11 +60,11 @@ def api(database_url: str, tmp_path: Path, repo: Repo) -> Iterator[Api]:
     application.configure_logs()
     settings = bench_settings(tmp_path / "data", database_url, bundle_max_bytes=100_000)
     application.migrate(settings)
-    with application.open_store(settings) as store, application.open_queue(settings) as queue:
+    with application.open_store(settings) as store:
         with store.write() as tx:
             tx.targets.put(demo_target(repo.path))
         add_device(store)
-        app = build_app(application.build_context(settings, store, queue))
+        app = build_app(application.build_context(settings, store))
         with running(app) as url, httpx.Client(base_url=url, timeout=30) as client:
             yield Api(client, store, repo)
 

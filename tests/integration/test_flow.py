@@ -100,17 +100,10 @@ def test_each_end_has_its_state_and_its_class(
     assert service.wait(follower["id"])["state"] == "passed"
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "reason"),
-    [
-        ("host", "the driver is gone"),
-        ("cannot", "the judge cannot run on this host: no such device here"),
-    ],
-)
-def test_three_host_failures_in_a_row_quarantine_the_device(
-    service: Bench, behaviour: str, reason: str
-) -> None:
-    sha = service.repo.behave(all=behaviour)
+def test_three_host_failures_in_a_row_quarantine_the_device(service: Bench) -> None:
+    """The judge gives up before the candidate comes."""
+    reason = "the judge cannot run on this host: no such device here"
+    sha = service.repo.behave(all="cannot")
     job = service.wait(service.submit(sha, suites=["correctness"])["id"])
     assert (job["state"], job["failure_class"]) == ("error", "host")
     assert job["reason"] == f"correctness: {reason} (given up after 3 tries)"
@@ -120,6 +113,25 @@ def test_three_host_failures_in_a_row_quarantine_the_device(
     follower = service.submit(service.repo.behave(all="pass"), suites=["correctness"])
     ended = service.wait(follower["id"])
     assert f"quarantined: 3 host failures in a row, last: {reason}" in ended["reason"]
+    with application.open_store(service.settings) as store, store.write() as tx:
+        assert tx.devices.quarantine(device["id"], None)
+
+
+def test_host_failures_with_the_candidate_running_count_once_other_commits_have_them(
+    service: Bench,
+) -> None:
+    """Four commits in a row: the first is suspected, each later one clears the one before."""
+    for number in range(4):
+        (device,) = service.http.get("/devices").json()["items"]
+        assert device["quarantine_reason"] is None, number
+        sha = service.repo.behave(all="host")
+        job = service.wait(service.submit(sha, suites=["correctness"])["id"])
+        assert (job["state"], job["failure_class"]) == ("error", "host")
+        if number < 3:  # the fourth is quarantined under its first try
+            assert job["reason"] == "correctness: the driver is gone (given up after 3 tries)"
+    assert "only if it fails without this commit as well" in service.text(job["id"])
+    (device,) = service.http.get("/devices").json()["items"]
+    assert device["quarantine_reason"] == ("3 host failures in a row, last: the driver is gone")
     with application.open_store(service.settings) as store, store.write() as tx:
         assert tx.devices.quarantine(device["id"], None)
 

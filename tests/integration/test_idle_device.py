@@ -14,8 +14,9 @@ from gdn_service import application
 from gdn_service.jobs.flow import JobFlow
 from gdn_service.jobs.judging import Judged, Result, SuiteJudge
 from gdn_service.runner.checkouts import Checkouts
-from gdn_service.runner.inventory import Inventory
+from gdn_service.runner.inventory import Inventory, LocalDevice
 from gdn_service.runner.kfd import KfdProbe
+from gdn_service.runner.probe import IdleReport
 from gdn_service.runner.process import ProcessRunner
 from gdn_service.store.models import IdleReading
 from gdn_service.store.store import Store
@@ -30,14 +31,14 @@ DEVICE = "bench/gfx950/0"
 class Bench:
     """A worker's parts for one card, without a queue."""
 
-    def __init__(self, folder: Path, repo: Repo, **overrides: object) -> None:
+    def __init__(self, folder: Path, repo: Repo, cards: int = 1, **overrides: object) -> None:
         values = {"device_kinds": ("gfx950",), "idle_interval_s": 0, "idle_watch_s": 0.1}
         values["canary_readings"] = 4
         self.settings = bench_settings(folder / "data", "", **values | overrides)
         application.migrate(self.settings)
         self.store = Store(self.settings.store_url)
         self.repo = repo
-        self.tree = AmdTree(folder / "host", MI355X, cards=1)
+        self.tree = AmdTree(folder / "host", MI355X, cards=cards)
         self.gpu = self.tree.gpu_id(0)
         self.inventory = Inventory(
             self.settings, self.store, [KfdProbe(self.settings, self.tree.root)]
@@ -50,7 +51,7 @@ class Bench:
         sha = self.repo.behave(all=behaviour, canary=list(canary))
         job = add_job(self.store, suites=(SUITE,), commit_sha=sha, device_kind="gfx950")
         self.job_id = job.id
-        return self.suite_judge().run(job.id, SUITE, 0.0)
+        return self.suite_judge().run(job.id, SUITE)
 
     def suite_judge(self) -> SuiteJudge:
         return SuiteJudge(
@@ -248,3 +249,37 @@ def test_memory_that_the_run_leaves_without_a_process_quarantines_the_device(
     again = bench.judge("pass")
     assert again.failure_class is FailureClass.HOST
     assert "quarantined: gpu_dirty" in again.reason
+
+
+def test_a_commit_that_leaves_two_devices_dirty_is_not_tried_on_a_third(
+    tmp_path: Path, repo: Repo
+) -> None:
+    bench = Bench(tmp_path, repo, cards=3)
+    original = bench.inventory.idle
+    asked: list[int] = []
+
+    def dirty_at_the_end(device: LocalDevice) -> IdleReport:
+        asked.append(device.facts.index)
+        if asked.count(device.facts.index) == 2:
+            bench.tree.use(device.facts.index, 20 * GIB)
+        return original(device)
+
+    bench.inventory.idle = dirty_at_the_end  # type: ignore[method-assign]
+    first = bench.judge("pass")
+    assert (first.result, first.host_tries) == (Result.HOST, 1)
+    second = bench.suite_judge().run(bench.job_id, SUITE)
+    assert (second.result, second.failure_class) == (Result.FAILED, FailureClass.CANDIDATE)
+    assert second.reason.startswith(
+        "it left memory that no process owns on bench/gfx950/0 and bench/gfx950/1, idle before"
+    )
+    assert set(asked) == {0, 1}
+    with bench.store.read() as tx:
+        found = [
+            (f.attempt, f.host, f.device_id, f.dirty) for f in tx.jobs.host_failures(bench.job_id)
+        ]
+        assert [device.id for device in tx.devices.usable("gfx950")] == ["bench/gfx950/2"]
+    assert found == [
+        (1, "bench", "bench/gfx950/0", True),
+        (2, "bench", "bench/gfx950/1", True),
+    ]
+    bench.store.close()

@@ -28,12 +28,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
     application.configure_logs()
     config = bench_settings(folder / "data", "")
     application.migrate(config)
-    with application.open_store(config) as store, application.open_queue(config) as queue:
+    with application.open_store(config) as store:
         with store.write() as tx:
             tx.targets.put(demo_target(Repo(folder / "repo").path))
         add_device(store)
         token = create_token(store, "fuzz", Scope.ADMIN)
-        app = build_app(application.build_context(config, store, queue))
+        app = build_app(application.build_context(config, store))
         with running(app) as url:
             yield url, token
 

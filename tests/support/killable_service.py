@@ -1,6 +1,6 @@
-"""``gdn-service serve`` that kills itself with SIGKILL at a step of the flow.
+"""``gdn-service serve``, or another command, that kills itself with SIGKILL at a step of the flow.
 
-    python killable_service.py before|after STEP
+    python killable_service.py before|after STEP [COMMAND]
 
 "before": the step has not begun. "after": it is done, but not yet recorded.
 """
@@ -15,7 +15,7 @@ from gdn_service import cli
 from gdn_service.jobs import flow
 
 
-def main(when: str, fatal: str) -> None:
+def main(when: str, fatal: str, command: str = "serve") -> None:
     durable_step = flow._step
 
     def step(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -29,9 +29,9 @@ def main(when: str, fatal: str) -> None:
         return durable_step(name, lethal if name == fatal else function, *arguments)
 
     flow._step = step
-    sys.argv = ["gdn-service", "serve"]
+    sys.argv = ["gdn-service", command]
     cli.main()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

@@ -60,7 +60,7 @@ def targets(context: Ctx, _token: Reader) -> schemas.TargetList:
 def devices(context: Ctx, _token: Reader) -> schemas.DeviceList:
     with context.store.read() as tx:
         present = [device for device in tx.devices.all() if device.present]
-        return schemas.DeviceList(items=[views.device_out(device) for device in present])
+        return schemas.DeviceList(items=[views.device_out(device, tx) for device in present])
 
 
 @router.get(
@@ -89,7 +89,7 @@ def resolve(
 @router.get(
     "/commits/{sha}/results",
     tags=["commits"],
-    summary="The latest valid run of each suite and device kind of a commit",
+    summary="The latest valid run of each suite, device kind and plan of a commit",
     responses=problems.responses(*_ACCESS, UnknownTarget, InvalidRequest),
 )
 def results(

@@ -84,6 +84,9 @@ class DeviceOut(Body):
     seen_at: Time
     quarantined: bool
     quarantine_reason: str | None
+    why_no_jobs: str = Field(
+        description="why its host takes no jobs of this kind while others do, or empty"
+    )
     measures: list[str]
 
 
@@ -164,6 +167,14 @@ class IdleReadingOut(Body):
     others: list[dict[str, Any]] = Field(description="what the host's other GPUs were doing")
 
 
+class HostFailureOut(Body):
+    attempt: int
+    host: str = Field(examples=["gpu-host-1"])
+    device: str | None = Field(description="null where none could be had")
+    reason: str
+    at: Time
+
+
 class RunDetail(RunOut):
     job_id: str
     target: str
@@ -177,6 +188,9 @@ class RunDetail(RunOut):
     cases: dict[str, int] = Field(description="number of cases by outcome")
     document: str | None = Field(description="where the verdict document is")
     accepted: str | None = Field(description="why it is a baseline though it failed")
+    host_failures: list[HostFailureOut] = Field(
+        description="the attempts that a host spoiled, on all hosts, in order"
+    )
     idle: list[IdleReadingOut] = Field(description="of every attempt, in the order taken")
 
 
@@ -232,6 +246,9 @@ class ResultOut(Body):
     environment_id: str | None
     finished_at: Time | None
     document: str | None
+    batch_sizes: list[int] | None = Field(description="null: the suite's own")
+    heads: str | None = Field(description="null: the suite's own")
+    quick: bool
 
 
 class ResultList(Body):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gdn_judge.document import DeviceKind, Suite
 from gdn_service.api import schemas
+from gdn_service.jobs.placement import why_no_jobs
 from gdn_service.jobs.states import JobState
 from gdn_service.settings import Settings
-from gdn_service.store.models import Device, IdleReading, Job, Run, Target
+from gdn_service.store.models import Device, HostFailure, IdleReading, Job, Run, Target
 from gdn_service.store.store import Transaction
 
 PREFIX = "/api/v1"
@@ -23,7 +24,7 @@ def target_out(target: Target) -> schemas.TargetOut:
     )
 
 
-def device_out(device: Device) -> schemas.DeviceOut:
+def device_out(device: Device, tx: Transaction) -> schemas.DeviceOut:
     return schemas.DeviceOut(
         id=device.id,
         kind=DeviceKind(device.kind),
@@ -35,6 +36,7 @@ def device_out(device: Device) -> schemas.DeviceOut:
         seen_at=device.seen_at,
         quarantined=device.quarantined is not None,
         quarantine_reason=device.quarantined,
+        why_no_jobs=why_no_jobs(tx, device.host, device.kind),
         measures=device.measures,
     )
 
@@ -119,6 +121,7 @@ def run_detail(run: Run, tx: Transaction) -> schemas.RunDetail:
             "cases": tx.results.counts(run.id),
             "document": document_link(run),
             "accepted": run.accepted,
+            "host_failures": [_host_failure(found) for found in tx.jobs.failures_of(run.id)],
             "idle": [_reading(reading) for reading in tx.readings.of_run(run.id)],
         }
     )
@@ -128,6 +131,11 @@ def _reading(reading: IdleReading) -> dict[str, object]:
     fields = ("attempt", "arm", "moment", "at", "why", "used_bytes", "canary", "others")
     found = {name: getattr(reading, name) for name in fields}
     return found | {"device": reading.device_id, "idle": reading.why == ""}
+
+
+def _host_failure(failure: HostFailure) -> dict[str, object]:
+    fields = ("attempt", "host", "reason", "at")
+    return {name: getattr(failure, name) for name in fields} | {"device": failure.device_id}
 
 
 def document_link(run: Run) -> str | None:
@@ -148,5 +156,8 @@ def result_out(run: Run) -> schemas.ResultOut:
             "environment_id": run.environment_id,
             "finished_at": run.finished_at,
             "document": document_link(run),
+            "batch_sizes": run.job.batch_sizes,
+            "heads": run.job.heads,
+            "quick": run.job.quick,
         }
     )

@@ -1,6 +1,7 @@
 """The life of a job. Read this first.
 
     begin ─> check out ─> per suite: judge ─> store ─> finish
+                                       └─> hand on      (the host spoiled it; another takes the job)
 
 `run` is a DBOS workflow and every `_step` in it is durable: after a kill at any
 point the job goes on at the step that was not recorded. A step may therefore
@@ -9,6 +10,10 @@ run twice and is written so that the second time changes nothing.
 `judge` (judging.py) is one step on purpose. It locks a device, asserts that it is idle, runs
 the judge, asserts that it still is, and keeps the document; the lock dies with
 its holder and half a measurement is worth nothing, so it starts over as a whole.
+
+A flow belongs to one claim of one host (queue.py). A job that another host takes gets a flow
+there, in which the steps that are done already change nothing; an older flow, woken later, ends
+in `begin`.
 """
 
 from __future__ import annotations
@@ -25,8 +30,10 @@ from dbos import DBOS
 
 from gdn_judge.document import FailureClass, Verdict
 from gdn_service.errors import GitError, WorkerStopping
+from gdn_service.jobs import placement
 from gdn_service.jobs.assignment import Assignment, load_assignment, load_job
 from gdn_service.jobs.judging import Judged, Result, SuiteJudge, failed
+from gdn_service.jobs.requests import log_line
 from gdn_service.jobs.states import JobState, RunState, job_state
 from gdn_service.jobs.verdicts import read_document
 from gdn_service.runner.checkouts import CHECKOUT_ERRORS, Checkouts
@@ -47,6 +54,10 @@ class Failure:
     reason: str
 
 
+class HandedOn(Exception):
+    """Another host takes the job; raised and caught in this module."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobFlow:
     store: Store
@@ -54,10 +65,10 @@ class JobFlow:
     judge: SuiteJudge
     settings: Settings
 
-    def run(self, job_id: str) -> None:
-        """The whole life of one job, from the queue to its end."""
+    def run(self, job_id: str, claim: int) -> None:
+        """The life of one job on this host: to its end, or until another host takes it."""
         started = time.monotonic()
-        if not self._begin(job_id):
+        if not self._begin(job_id, claim):
             return
         failure: Failure | None
         try:
@@ -65,6 +76,8 @@ class JobFlow:
         except WorkerStopping:
             self._give_back(job_id)
             raise
+        except HandedOn:
+            return
         except Exception as error:  # noqa: BLE001 - the job ends with it, the worker goes on
             _log.exception("job failed by a fault of the service", job=job_id)
             failure = _failure(FailureClass.SERVICE, f"{type(error).__name__}: {error}")
@@ -87,23 +100,26 @@ class JobFlow:
         return None
 
     def _judge_with_retries(self, job_id: str, suite: str) -> Judged:
-        """Again while the host spoils it, with a pause between; the last time is its error."""
-        judged = _step(f"judge {suite}", self.judge.run, job_id, suite, 0.0)
-        for _ in range(1, self.settings.host_tries):
-            if judged.result is not Result.HOST:
-                break
-            judged = _step(
-                f"judge {suite}", self.judge.run, job_id, suite, self.settings.host_retry_s
-            )
-        return given_up(judged, self.settings.host_tries)
+        """Again while the host spoils it, elsewhere if possible; the last time is its error.
 
-    def _begin(self, job_id: str) -> bool:
+        Raises HandedOn.
+        """
+        while True:
+            judged = _step(f"judge {suite}", self.judge.run, job_id, suite)
+            if judged.result is not Result.HOST or judged.host_tries >= self.settings.host_tries:
+                return given_up(judged, self.settings.host_tries)
+            if _step(f"hand on {suite}", self.hand_on, job_id):
+                raise HandedOn
+
+    def _begin(self, job_id: str, claim: int) -> bool:
         """Counts each start, also after a crash: a job that kills its worker ends here."""
         with self.store.write() as tx:
-            tries = tx.jobs.start(job_id, self.settings.worker_name)
+            tries = tx.jobs.start(job_id, self.settings.worker_name, claim)
             if tries is None:
                 return False
             text = "started" if tries == 1 else f"started again, try {tries}"
+            if tries == 1 and claim > 1:
+                text = f"goes on, on {self.settings.worker_name}"
             tx.log.append(job_id, [_state_event(JobState.RUNNING, text)])
         if tries > self.settings.job_tries:
             self.finish(
@@ -147,11 +163,27 @@ class JobFlow:
             self.store.say(job_id, note)
         return None
 
+    def hand_on(self, job_id: str) -> bool:
+        """Leave the job to hosts that spoiled it less; False where there is none."""
+        here = self.settings.worker_name
+        with self.store.write() as tx:
+            job = tx.session.get_one(Job, job_id)
+            turn = placement.hosts_for(tx, job_id, job.device_kind)
+            if not turn or here in turn or not tx.jobs.hand_on(job_id, here):
+                return False
+            names = " or ".join(sorted(turn))
+            tx.log.append(job_id, [log_line(f"{here} spoiled it; the job goes to {names}")])
+        return True
+
     def store_result(self, job_id: str, suite: str, judged: Judged) -> None:
         """Write the run's result, once."""
         asked = load_assignment(self.store, job_id, suite)
         run = asked.run
-        if run.state == RunState.FINISHED or judged.result is Result.CANCELLED:
+        if (
+            self._taken(asked.job)
+            or run.state == RunState.FINISHED
+            or judged.result is Result.CANCELLED
+        ):
             return
         if judged.result is Result.DOCUMENT:
             judged = self._store_document(asked)
@@ -171,7 +203,7 @@ class JobFlow:
         """The job's final state, from its runs."""
         with self.store.write() as tx:
             job = tx.jobs.get(job_id)
-            if job is None:
+            if job is None or self._taken(job):
                 return
             state, failure_class, reason = _sum_up(job, failure)
             if tx.jobs.finish(
@@ -189,6 +221,10 @@ class JobFlow:
             document = read_document(body, asked)
             tx.results.store(asked.run.id, document)
         return Judged(result=Result.DOCUMENT, verdict=document.verdict, reason=document.reason)
+
+    def _taken(self, job: Job) -> bool:
+        """Another host has it: this one was thought dead, and its word comes too late."""
+        return job.worker not in (None, self.settings.worker_name)
 
     def _cancelled(self, job_id: str) -> bool:
         with self.store.read() as tx:

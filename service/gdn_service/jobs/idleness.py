@@ -55,6 +55,16 @@ class Stay:
                 return f"the canary {moment} the run is out of its usual range: {found.why}"
         return ""
 
+    @property
+    def left_dirty(self) -> bool:
+        """The device was idle, the candidate came and nobody else, and memory is stranded."""
+        return self.after.report.dirty and self.candidate_came and not self.watch.visitor
+
+    @property
+    def candidate_came(self) -> bool:
+        """Whether the run got as far as the candidate."""
+        return any(border.moment == "before" for border in self.watch.borders)
+
     def readings(self, run_id: str, attempt: int) -> list[IdleReading]:
         """As rows: the two ends of the run, and the borders of its arms between them."""
         rows = []

@@ -31,6 +31,7 @@ from gdn_service.store.models import Run
 from gdn_service.store.store import Store
 
 _log = structlog.get_logger(__name__)
+_DIRTY_DEVICES = 2  # left dirty by one job: then it is the commit, and no third is risked
 
 
 class Result(enum.StrEnum):
@@ -50,6 +51,7 @@ class Judged:
     reason: str = ""
     failure_class: FailureClass | None = None
     verdict: Verdict = Verdict.ERROR
+    host_tries: int = 0  # with HOST: how often hosts have spoiled this run so far
 
 
 class Cancelled(Exception):
@@ -65,14 +67,14 @@ class SuiteJudge:
     settings: Settings
     stopping: threading.Event
 
-    def run(self, job_id: str, suite: str, pause_s: float) -> Judged:
-        """One suite on one idle device, start to end."""
+    def run(self, job_id: str, suite: str) -> Judged:
+        """One suite on one idle device, start to end; after a pause where a host spoiled it."""
         asked = load_assignment(self.store, job_id, suite)
         run = asked.run
         if run.state == RunState.FINISHED:
             return Judged(result=Result.DOCUMENT)
         try:
-            self._pause(job_id, pause_s)
+            self._pause(job_id, self.settings.host_retry_s if run.host_tries else 0.0)
             with self.inventory.hold_idle(
                 DeviceKind(asked.job.device_kind),
                 f"run {run.id}",
@@ -84,9 +86,9 @@ class SuiteJudge:
         except Cancelled:
             return Judged(result=Result.CANCELLED, reason="cancelled")
         except DeviceBusy as error:
-            return self._spoiled(run, None, f"host busy: {error}", Verdict.ERROR)
+            return self._spoiled(run, f"host busy: {error}", Verdict.ERROR)
         except DeviceError as error:
-            return self._spoiled(run, None, str(error), Verdict.ERROR)
+            return self._spoiled(run, str(error), Verdict.ERROR)
 
     def _judge_on(self, held: HeldDevice, asked: Assignment) -> Judged:
         job, run = asked.job, asked.run
@@ -119,9 +121,9 @@ class SuiteJudge:
                 watch=watch,
                 canaries=canaries(self.store, device.id, document, self.settings),
             )
-            return self._conclude(run, stay, document, outcome)
+            return self._conclude(asked, stay, document, outcome)
         except DeviceError as error:
-            return self._spoiled(run, device.id, str(error), Verdict.ERROR)
+            return self._spoiled(run, str(error), Verdict.ERROR, device_id=device.id)
         except (GitError, RunnerError) as error:
             return failed(FailureClass.SERVICE, str(error))
         finally:
@@ -137,9 +139,10 @@ class SuiteJudge:
         return None if outcome.document is None else read_document(outcome.document, asked)
 
     def _conclude(
-        self, run: Run, stay: Stay, document: Document | None, outcome: JudgeOutcome
+        self, asked: Assignment, stay: Stay, document: Document | None, outcome: JudgeOutcome
     ) -> Judged:
         """Keep what was seen of the device; the document only where the run counts."""
+        run = asked.run
         with self.store.write() as tx:
             attempt = tx.session.get_one(Run, run.id).host_tries + 1
             tx.readings.add(stay.readings(run.id, attempt))
@@ -149,11 +152,16 @@ class SuiteJudge:
             self.store.say(run.job_id, f"{stay.device_id}: {note}", run=run.id)
         for moment, found in stay.canaries.items():
             self.store.say(run.job_id, f"canary {moment} the run: {found.words}", run=run.id)
+        if stay.left_dirty:
+            return self._dirtied(run, stay)
         judged = self._classify(document, outcome)
         if judged.result is Result.HOST:
-            return self._spoiled(run, stay.device_id, judged.reason, judged.verdict)
+            suspect = asked.job.commit_sha if stay.candidate_came and not stay.void else None
+            return self._spoiled(
+                run, judged.reason, judged.verdict, device_id=stay.device_id, suspect=suspect
+            )
         if stay.void:
-            return self._spoiled(run, stay.device_id, stay.void, Verdict.INCONCLUSIVE)
+            return self._spoiled(run, stay.void, Verdict.INCONCLUSIVE, device_id=stay.device_id)
         if judged.result is Result.DOCUMENT and outcome.document is not None:
             with self.store.write() as tx:
                 tx.results.receive(run.id, outcome.document)
@@ -179,19 +187,60 @@ class SuiteJudge:
         report = self.inventory.idle(device)
         return Assertion(at=now(), report=report, others=self.inventory.load(device))
 
-    def _spoiled(self, run: Run, device_id: str | None, reason: str, verdict: Verdict) -> Judged:
+    def _dirtied(self, run: Run, stay: Stay) -> Judged:
+        """On a second device it is the commit, not the host."""
+        judged = self._spoiled(
+            run, stay.void, Verdict.INCONCLUSIVE, device_id=stay.device_id, dirty=True
+        )
+        with self.store.read() as tx:
+            failures = tx.jobs.host_failures(run.job_id)
+        dirty = sorted({str(failure.device_id) for failure in failures if failure.dirty})
+        if len(dirty) < _DIRTY_DEVICES:
+            return judged
+        return failed(
+            FailureClass.CANDIDATE,
+            f"it left memory that no process owns on {' and '.join(dirty)}, idle before; "
+            f"it is not tried on another device: {stay.after.report.why}",
+        )
+
+    def _spoiled(
+        self,
+        run: Run,
+        reason: str,
+        verdict: Verdict,
+        *,
+        device_id: str | None = None,
+        suspect: str | None = None,
+        dirty: bool = False,
+    ) -> Judged:
         """The host is at fault: nothing of the run counts, and it may be tried again.
 
         `device_id` where a device was held; it is quarantined after so many in a row.
+        `suspect`: the commit, where its candidate was running and may be at fault.
         """
         with self.store.write() as tx:
-            tx.jobs.count_host_failure(run.id)
+            tries = tx.jobs.host_failure(
+                run.id,
+                host=self.settings.worker_name,
+                device_id=device_id,
+                reason=reason,
+                dirty=dirty,
+            )
             tx.results.discard(run.id)
-            if device_id is not None and tx.devices.host_failure(device_id, reason):
+            if device_id is not None and tx.devices.host_failure(
+                device_id, reason, suspect=suspect
+            ):
                 _log.warning("device quarantined", device=device_id, reason=reason)
         self.store.say(run.job_id, reason, run=run.id)
+        if suspect is not None:
+            text = f"counts against {device_id} only if it fails without this commit as well"
+            self.store.say(run.job_id, text, run=run.id)
         return Judged(
-            result=Result.HOST, reason=reason, failure_class=FailureClass.HOST, verdict=verdict
+            result=Result.HOST,
+            reason=reason,
+            failure_class=FailureClass.HOST,
+            verdict=verdict,
+            host_tries=tries,
         )
 
     def _request(

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-from sqlalchemy.exc import SQLAlchemyError
-
 from gdn_judge.document import Suite
 from gdn_service.clock import iso, now
 from gdn_service.errors import (
@@ -20,7 +17,6 @@ from gdn_service.errors import (
     UnknownSuite,
     UnknownTarget,
 )
-from gdn_service.jobs.queue import JobQueue
 from gdn_service.jobs.rows import Submission, new_job, new_runs, retry_of
 from gdn_service.jobs.states import JobState
 from gdn_service.runner.checkouts import Checkouts
@@ -28,8 +24,6 @@ from gdn_service.settings import Settings, best_kind
 from gdn_service.store import log
 from gdn_service.store.models import Job, Target, Token
 from gdn_service.store.store import Store, Transaction
-
-_log = structlog.get_logger(__name__)
 
 DEFAULT_SUITES = (Suite.CORRECTNESS, Suite.DETERMINISM, Suite.ROOFLINE)
 
@@ -45,13 +39,10 @@ class Submitted:
 
 
 class JobRequests:
-    def __init__(
-        self, settings: Settings, store: Store, checkouts: Checkouts, queue: JobQueue
-    ) -> None:
+    def __init__(self, settings: Settings, store: Store, checkouts: Checkouts) -> None:
         self._settings = settings
         self._store = store
         self._checkouts = checkouts
-        self._queue = queue
 
     def submit(self, submission: Submission, token: Token, key: str | None) -> Submitted:
         """A new job, or the one that answers already. Raises a RequestError."""
@@ -69,13 +60,10 @@ class JobRequests:
         job = new_job(submission, facts.sha, suites, device_kind, token)
         job.subject = job.subject or facts.subject
         job.bundle_id = job.bundle_id or self._bundle_with(target, facts.sha)
-        submitted = self._add(job, submission, token, key)
-        if submitted.created:
-            self._enqueue(submitted.job)
-        return submitted
+        return self._add(job, submission, token, key)
 
     def cancel(self, job_id: str) -> Job:
-        """Idempotent. A queued job ends now; a running one within seconds."""
+        """Idempotent. A job that waits for a host ends now; a running one within seconds."""
         with self._store.write() as tx:
             job = _existing(tx, job_id)
             if JobState(job.state).final:
@@ -83,8 +71,9 @@ class JobRequests:
                     return job
                 raise NotCancellable(f"job {job_id} is already {job.state}")
             first = tx.jobs.request_cancel(job_id)
-            if job.state == JobState.QUEUED:
-                self._end_queued(tx, job_id)
+            job = _existing(tx, job_id)
+            if job.state == JobState.QUEUED or job.worker is None:
+                self._end_waiting(tx, job_id)
             elif first:
                 tx.log.append(job_id, [log_line("cancellation requested")])
         with self._store.read() as tx:
@@ -99,7 +88,6 @@ class JobRequests:
             job = retry_of(old, token)
             tx.jobs.add(job, new_runs(job))
             tx.log.append(job.id, [_queued_event(f"retry of {job_id}")])
-        self._enqueue(job)
         return job
 
     def _add(self, job: Job, submission: Submission, token: Token, key: str | None) -> Submitted:
@@ -158,7 +146,7 @@ class JobRequests:
             )
         return wanted
 
-    def _end_queued(self, tx: Transaction, job_id: str) -> None:
+    def _end_waiting(self, tx: Transaction, job_id: str) -> None:
         reason = "cancelled on request"
         if tx.jobs.finish(
             job_id, JobState.CANCELLED, reason=reason, failure_class=None, duration_s=None
@@ -166,13 +154,6 @@ class JobRequests:
             tx.jobs.cancel_runs(job_id, reason)
             event = {"state": str(JobState.CANCELLED), "reason": reason}
             tx.log.append(job_id, [(log.STATE, event)])
-
-    def _enqueue(self, job: Job) -> None:
-        """A job whose enqueueing fails stays queued; the worker's sweep makes up for it."""
-        try:
-            self._queue.enqueue(job.id, job.device_kind)
-        except SQLAlchemyError:
-            _log.exception("enqueueing failed; the sweep does it later", job=job.id)
 
 
 def _answered(tx: Transaction, fingerprint: str) -> Submitted | None:

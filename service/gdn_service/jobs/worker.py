@@ -1,7 +1,7 @@
-"""One worker process: listens to the queues of its device kinds and runs the flow.
+"""One worker process: claims jobs that its devices are free for, and runs their flows.
 
 It renews its lease while it lives. A worker whose lease has run out is dead:
-whoever notices first puts its jobs back on their queues.
+whoever notices first takes its claims from it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from dbos import DBOS, DBOSConfig
 from sqlalchemy.exc import SQLAlchemyError
 
 from gdn_judge import JUDGE_VERSION
+from gdn_judge.document import DeviceKind
 from gdn_service.errors import SettingsError, WorkerNameTaken, WorkerStopping
+from gdn_service.jobs import placement
 from gdn_service.jobs.flow import JobFlow
 from gdn_service.jobs.judging import SuiteJudge
+from gdn_service.jobs.placement import WORKER
 from gdn_service.jobs.queue import (
     APP_NAME,
     FLOW_VERSION,
@@ -30,6 +33,7 @@ from gdn_service.jobs.queue import (
     queue_name,
     quiet_dbos,
 )
+from gdn_service.jobs.requests import log_line
 from gdn_service.jobs.states import JobState
 from gdn_service.runner.base import Runner
 from gdn_service.runner.checkouts import Checkouts
@@ -40,7 +44,6 @@ from gdn_service.store.leases import LeaseRepository
 from gdn_service.store.store import Store
 
 _log = structlog.get_logger(__name__)
-_LEASE = "worker:"
 
 
 class Worker:
@@ -58,12 +61,13 @@ class Worker:
         self._done = threading.Event()
         self._threads: list[threading.Thread] = []
         self._lock: IO[str] | None = None
+        self._kinds: dict[DeviceKind, None] = {}  # served so far, also after a device is gone
         self.inventory = Inventory(settings, store, build_probes(settings))
 
     def start(self) -> None:
         """Raises WorkerNameTaken, or SettingsError when there is no device to serve."""
         self._lock_data_dir()
-        self.inventory.refresh()
+        self._look()
         if not self.inventory.kinds():
             wanted = ", ".join(self._settings.device_kinds)
             raise SettingsError(f"this machine has no device of the kinds asked for ({wanted})")
@@ -71,6 +75,7 @@ class Worker:
         self._launch()
         self._spawn("heartbeat", self._settings.heartbeat_s, self._beat)
         self._spawn("sweep", self._settings.heartbeat_s, self._sweep)
+        self._spawn("claims", self._settings.database_poll_s, self._claim)
         self._spawn("devices", self._settings.device_refresh_s, self._look)
         _log.info(
             "worker started",
@@ -89,7 +94,8 @@ class Worker:
         for thread in self._threads:
             thread.join(timeout=10)
         with self._store.write() as tx:
-            tx.leases.release(_LEASE + self._settings.worker_name, self._holder)
+            tx.jobs.release(self._settings.worker_name)
+            tx.leases.release(WORKER + self._settings.worker_name, self._holder)
         if self._lock is not None:
             self._lock.close()
 
@@ -98,7 +104,7 @@ class Worker:
 
     def _launch(self) -> None:
         quiet_dbos()
-        self._flows: set[str] = set()
+        self._flows: set[tuple[str, int]] = set()
         checkouts = Checkouts(self._settings, self._bundle_content)
         judge = SuiteJudge(
             store=self._store,
@@ -110,14 +116,14 @@ class Worker:
         )
         flow = JobFlow(store=self._store, checkouts=checkouts, judge=judge, settings=self._settings)
 
-        def job(job_id: str) -> None:
+        def job(job_id: str, claim: int) -> None:
             if self._stopping.is_set():
                 raise WorkerStopping
-            self._flows.add(job_id)
+            self._flows.add((job_id, claim))
             try:
-                flow.run(job_id)
+                flow.run(job_id, claim)
             finally:
-                self._flows.discard(job_id)
+                self._flows.discard((job_id, claim))
 
         # The flow counts its starts itself, so the queue's own limit never comes first.
         DBOS.workflow(name=WORKFLOW, max_recovery_attempts=1000)(job)
@@ -130,20 +136,11 @@ class Worker:
             "run_migrations": False,
         }
         DBOS(config=config)
-        kinds = self.inventory.kinds()
-        DBOS.listen_queues([queue_name(kind) for kind in kinds])
+        name = queue_name(self._settings.worker_name)
+        DBOS.listen_queues([name])
         DBOS.launch()
-        for kind in kinds:
-            self._register(queue_name(kind), len(self.inventory.of_kind(kind)))
-
-    def _register(self, name: str, devices: int) -> None:
-        """One job per device at a time. The limit is shared: the largest host sets it,
-        and on a smaller one a job waits for its device's lock."""
-        known = DBOS.retrieve_queue(name)
-        limit = devices if known is None else max(devices, known.worker_concurrency or 0)
         DBOS.register_queue(
             name,
-            worker_concurrency=limit,
             polling_interval_sec=self._settings.database_poll_s,
             on_conflict="always_update",
         )
@@ -165,7 +162,7 @@ class Worker:
     def _take_name(self) -> None:
         """A lease left by a killed worker of this very data folder is ours to take."""
         with self._store.write() as tx:
-            name = _LEASE + self._settings.worker_name
+            name = WORKER + self._settings.worker_name
             lease = tx.leases.get(name)
             force = lease is not None and lease.facts.get("data_dir") == self._data_dir
             if not self._acquire(tx.leases, force=force):
@@ -180,7 +177,7 @@ class Worker:
 
     def _acquire(self, leases: LeaseRepository, *, force: bool = False) -> bool:
         return leases.acquire(
-            _LEASE + self._settings.worker_name,
+            WORKER + self._settings.worker_name,
             self._holder,
             host=os.uname().nodename,
             ttl_s=self._settings.worker_ttl_s,
@@ -215,38 +212,58 @@ class Worker:
 
     def _look(self) -> None:
         self.inventory.refresh()
+        self._kinds |= dict.fromkeys(self.inventory.kinds())
+
+    def _claim(self) -> None:
+        """One job per device at a time."""
+        if self._stopping.is_set():
+            return
+        host = self._settings.worker_name
+        for kind in list(self._kinds):
+            with self._store.read() as tx:
+                job_id = placement.next_job(tx, host, kind)
+            if job_id is None:
+                continue
+            with self._store.write() as tx:
+                claim = tx.jobs.claim(job_id, host)
+            if claim is not None:
+                self._queue.enqueue(job_id, claim)
 
     def _sweep(self) -> None:
-        """Mend what a kill between two databases can leave behind."""
-        sweep(self._store, self._queue)
-        with self._store.read() as tx:
-            dead = tx.leases.expired(_LEASE)
-        for lease in dead:
-            name = lease.name.removeprefix(_LEASE)
-            if name == self._settings.worker_name:
-                continue
-            _log.warning("worker is dead; its jobs are taken over", worker=name)
-            DBOS._recover_pending_workflows([name])  # the only way 3.4 has; there is no public one
-            with self._store.write() as tx:
-                tx.leases.release(lease.name, lease.holder)
+        sweep(self._store, self._queue, self._settings.worker_name)
 
     def _bundle_content(self, bundle_id: str) -> bytes | None:
         with self._store.read() as tx:
             return tx.bundles.content(bundle_id)
 
 
-def sweep(store: Store, queue: JobQueue) -> None:
-    """Queue every queued job that has no flow; end every open job whose flow has ended."""
+def sweep(store: Store, queue: JobQueue, worker: str) -> None:
+    """Mend what a kill can leave behind: claims of the dead, claims without a living flow."""
+    with store.write() as tx:
+        claimed = tx.jobs.claimed()
+        alive = placement.living(tx) | {worker}  # read last: a lease is older than its claims
+        for job_id, claim, holder in claimed:
+            if holder not in alive and tx.jobs.void_claim(job_id, claim):
+                _log.warning("worker is dead; its job is taken over", worker=holder, job=job_id)
+                text = f"worker {holder} is dead; the job waits for another"
+                tx.log.append(job_id, [log_line(text)])
+        for lease in tx.leases.expired(WORKER):
+            if lease.name != WORKER + worker:
+                tx.leases.release(lease.name, lease.holder)
     with store.read() as tx:
-        queued = tx.jobs.queued()
-        open_ids = tx.jobs.open_ids()
-    for job_id, device_kind in queued:
-        queue.enqueue(job_id, device_kind)
-    for job_id in queue.ended(open_ids):
+        held = [(job_id, claim) for job_id, claim, _ in tx.jobs.held(worker)]
+    for job_id, claim in held:
+        queue.enqueue(job_id, claim)
+    for job_id, claim in queue.ended(held):
         with store.write() as tx:
             reason = "the queue gave the job up"
             if tx.jobs.finish(
-                job_id, JobState.ERROR, reason=reason, failure_class="service", duration_s=None
+                job_id,
+                JobState.ERROR,
+                reason=reason,
+                failure_class="service",
+                duration_s=None,
+                claim=claim,
             ):
                 tx.jobs.cancel_runs(job_id, reason)
                 tx.log.append(job_id, [("state", {"state": "error", "reason": reason})])

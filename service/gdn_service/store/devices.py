@@ -45,10 +45,27 @@ class DeviceRepository:
         query = select(Device.kind).where(Device.present.is_(True)).distinct()
         return sorted(self._session.scalars(query))
 
-    def host_failure(self, device_id: str, reason: str) -> bool:
-        """Count it; True when the device is quarantined by this one."""
-        device = self._session.get_one(Device, device_id)
-        device.failures_in_row += 1
+    def usable(self, kind: str, host: str | None = None) -> list[Device]:
+        """Devices of `kind`, of all hosts or one, that are there and not quarantined."""
+        query = select(Device).where(
+            Device.kind == kind, Device.present.is_(True), Device.quarantined.is_(None)
+        )
+        if host is not None:
+            query = query.where(Device.host == host)
+        return list(self._session.scalars(query))
+
+    def host_failure(self, device_id: str, reason: str, *, suspect: str | None = None) -> bool:
+        """Count it; True when the device is quarantined by this one.
+
+        With `suspect`, the commit whose candidate was running, it counts only once the
+        device fails without that commit.
+        """
+        device = self._session.get_one(Device, device_id, with_for_update=True)
+        if device.suspect not in (None, suspect):
+            device.failures_in_row += 1
+        device.suspect = suspect
+        if suspect is None:
+            device.failures_in_row += 1
         if device.quarantined or device.failures_in_row < QUARANTINE_AFTER:
             return False
         device.quarantined = f"{device.failures_in_row} host failures in a row, last: {reason}"
@@ -56,7 +73,7 @@ class DeviceRepository:
 
     def host_success(self, device_id: str) -> None:
         self._session.execute(
-            update(Device).where(Device.id == device_id).values(failures_in_row=0)
+            update(Device).where(Device.id == device_id).values(failures_in_row=0, suspect=None)
         )
 
     def quarantine(self, device_id: str, reason: str | None) -> bool:
@@ -65,7 +82,7 @@ class DeviceRepository:
         if device is None:
             return False
         device.quarantined = reason
-        device.failures_in_row = 0
+        device.failures_in_row, device.suspect = 0, None
         return True
 
     def set_baseline(self, device_id: str, used_bytes: int) -> None:

@@ -18,7 +18,7 @@ from gdn_service.jobs.states import (
     run_sources,
     sources,
 )
-from gdn_service.store.models import Job, Run
+from gdn_service.store.models import HostFailure, Job, Run
 
 
 class JobRepository:
@@ -87,13 +87,70 @@ class JobRepository:
             query = query.where(Job.id < before)
         return list(self._session.scalars(query))
 
-    def queued(self) -> list[tuple[str, str]]:
-        """(id, device kind) of every queued job, oldest first."""
-        query = select(Job.id, Job.device_kind).where(Job.state == JobState.QUEUED)
-        return [(row[0], row[1]) for row in self._session.execute(query.order_by(Job.id))]
+    def unclaimed(self, device_kind: str) -> list[str]:
+        """Open jobs that no host has, oldest first."""
+        query = select(Job.id).where(
+            Job.state.in_(OPEN_STATES), Job.worker.is_(None), Job.device_kind == device_kind
+        )
+        return list(self._session.scalars(query.order_by(Job.id)))
 
-    def open_ids(self) -> list[str]:
-        return list(self._session.scalars(select(Job.id).where(Job.state.in_(OPEN_STATES))))
+    def held(self, worker: str) -> list[tuple[str, int, str]]:
+        """(id, claim, device kind) of every open job that `worker` has."""
+        query = select(Job.id, Job.claim, Job.device_kind).where(
+            Job.state.in_(OPEN_STATES), Job.worker == worker
+        )
+        return [(row[0], row[1], row[2]) for row in self._session.execute(query)]
+
+    def claim(self, job_id: str, worker: str) -> int | None:
+        """Give an open job that no host has to `worker`: exactly one of any number of callers.
+
+        The number of the claim, or None. A flow of an earlier claim is void from now on.
+        """
+        return self._session.scalar(
+            update(Job)
+            .where(Job.id == job_id, Job.state.in_(OPEN_STATES), Job.worker.is_(None))
+            .values(worker=worker, claim=Job.claim + 1)
+            .returning(Job.claim)
+        )
+
+    def hand_on(self, job_id: str, worker: str) -> bool:
+        """Leave a running job of `worker` to other hosts; that was no failed start."""
+        return self._changed(
+            update(Job)
+            .where(
+                Job.id == job_id,
+                Job.state == JobState.RUNNING,
+                Job.worker == worker,
+                Job.cancel_requested.is_(False),
+            )
+            .values(worker=None, tries=Job.tries - 1)
+        )
+
+    def release(self, worker: str) -> None:
+        """Leave all open jobs of `worker` to other hosts, or to its own next start."""
+        self._session.execute(
+            update(Job).where(Job.worker == worker, Job.state.in_(OPEN_STATES)).values(worker=None)
+        )
+
+    def claimed(self) -> list[tuple[str, int, str]]:
+        """(id, claim, worker) of every open job that some host has."""
+        query = select(Job.id, Job.claim, Job.worker).where(
+            Job.state.in_(OPEN_STATES), Job.worker.is_not(None)
+        )
+        return [(row[0], row[1], str(row[2])) for row in self._session.execute(query)]
+
+    def void_claim(self, job_id: str, claim: int) -> bool:
+        """Take an open job from the host that has it by `claim`."""
+        return self._changed(
+            update(Job)
+            .where(
+                Job.id == job_id,
+                Job.state.in_(OPEN_STATES),
+                Job.claim == claim,
+                Job.worker.is_not(None),
+            )
+            .values(worker=None)
+        )
 
     def queue_position(self, job: Job) -> int | None:
         """1 for the next job of its device kind; None when it does not wait."""
@@ -104,27 +161,26 @@ class JobRepository:
         )
         return (self._session.scalar(ahead) or 0) + 1
 
-    def start(self, job_id: str, worker: str) -> int | None:
-        """Make the job running and count the try. None when it may not start any more."""
+    def start(self, job_id: str, worker: str, claim: int) -> int | None:
+        """Make the job running and count the try.
+
+        None when it may not start any more: it is ended, or the claim is not in force.
+        """
         moment = now()
         return self._session.scalar(
             update(Job)
-            .where(Job.id == job_id, Job.state.in_(sources(JobState.RUNNING)))
+            .where(
+                Job.id == job_id,
+                Job.state.in_(sources(JobState.RUNNING)),
+                Job.worker == worker,
+                Job.claim == claim,
+            )
             .values(
                 state=JobState.RUNNING,
-                worker=worker,
                 tries=Job.tries + 1,
                 started_at=func.coalesce(Job.started_at, moment),
             )
             .returning(Job.tries)
-        )
-
-    def claim(self, job_id: str, worker: str) -> bool:
-        """queued -> running, for exactly one of any number of callers."""
-        return self._changed(
-            update(Job)
-            .where(Job.id == job_id, Job.state == JobState.QUEUED)
-            .values(state=JobState.RUNNING, worker=worker, tries=Job.tries + 1, started_at=now())
         )
 
     def give_back_try(self, job_id: str) -> None:
@@ -143,12 +199,17 @@ class JobRepository:
         reason: str,
         failure_class: str | None,
         duration_s: float | None,
+        claim: int | None = None,
     ) -> bool:
-        """To a final state, once; False when the job was there already."""
+        """To a final state, once; False when the job was there already.
+
+        With `claim` only while that one is in force and the job is on a host.
+        """
+        statement = update(Job).where(Job.id == job_id, Job.state.in_(sources(state)))
+        if claim is not None:
+            statement = statement.where(Job.claim == claim, Job.worker.is_not(None))
         return self._changed(
-            update(Job)
-            .where(Job.id == job_id, Job.state.in_(sources(state)))
-            .values(
+            statement.values(
                 state=state,
                 reason=reason,
                 failure_class=failure_class,
@@ -176,10 +237,35 @@ class JobRepository:
             started_at=func.coalesce(Run.started_at, now()),
         )
 
-    def count_host_failure(self, run_id: str) -> None:
-        self._session.execute(
-            update(Run).where(Run.id == run_id).values(host_tries=Run.host_tries + 1)
+    def host_failure(
+        self, run_id: str, *, host: str, device_id: str | None, reason: str, dirty: bool = False
+    ) -> int:
+        """Keep a try that the host spoiled; the number of such tries of this run."""
+        run = self._session.get_one(Run, run_id, with_for_update=True)
+        run.host_tries += 1
+        self._session.add(
+            HostFailure(
+                run_id=run_id,
+                attempt=run.host_tries,
+                host=host,
+                device_id=device_id,
+                reason=reason,
+                dirty=dirty,
+                at=now(),
+            )
         )
+        self._session.flush()
+        return run.host_tries
+
+    def host_failures(self, job_id: str) -> list[HostFailure]:
+        """Of all runs of the job, oldest first."""
+        query = select(HostFailure).join(Run, HostFailure.run_id == Run.id)
+        query = query.where(Run.job_id == job_id).order_by(HostFailure.at, HostFailure.attempt)
+        return list(self._session.scalars(query))
+
+    def failures_of(self, run_id: str) -> list[HostFailure]:
+        query = select(HostFailure).where(HostFailure.run_id == run_id)
+        return list(self._session.scalars(query.order_by(HostFailure.attempt)))
 
     def finish_run(self, run_id: str, **values: Any) -> bool:
         """To finished, once; False when a result is stored already."""
@@ -194,7 +280,11 @@ class JobRepository:
         )
 
     def results(self, sha: str, target: str, device_kind: str | None) -> list[Run]:
-        """The latest valid finished run of each suite and device kind of a commit."""
+        """The latest valid finished run of each suite, device kind and plan of a commit.
+
+        The widest plan of a suite comes first: one that options narrowed stands beside it
+        and never in its place.
+        """
         query = (
             select(Run)
             .join(Run.job)
@@ -209,10 +299,15 @@ class JobRepository:
         )
         if device_kind is not None:
             query = query.where(Job.device_kind == device_kind)
-        latest: dict[tuple[str, str], Run] = {}
+        latest: dict[tuple[object, ...], Run] = {}
         for run in self._session.scalars(query):
-            latest.setdefault((run.suite, run.job.device_kind), run)
-        return sorted(latest.values(), key=lambda run: (run.job.device_kind, run.ordinal, run.id))
+            job = run.job
+            plan = (tuple(job.batch_sizes or ()), job.heads, job.quick)
+            latest.setdefault((run.suite, job.device_kind, *plan), run)
+        return sorted(
+            latest.values(),
+            key=lambda run: (run.job.device_kind, run.ordinal, run.suite, _narrowed(run), run.id),
+        )
 
     def finished_since(self, moment: datetime) -> int:
         return self._session.scalar(select(func.count()).where(Job.finished_at >= moment)) or 0
@@ -227,6 +322,11 @@ class JobRepository:
     def _changed(self, statement: Any) -> bool:
         result: Any = self._session.execute(statement.execution_options(synchronize_session=False))
         return bool(result.rowcount)
+
+
+def _narrowed(run: Run) -> tuple[bool, bool, bool]:
+    """Orders plans of one suite from all of it to a few sizes."""
+    return (run.job.batch_sizes is not None, run.job.heads is not None, run.job.quick)
 
 
 def _with_runs() -> Select[Job]:

@@ -5,7 +5,7 @@
                 │     │       └──< measurement (raw samples kept)
                 │     ├─ document (as the judge wrote it)
                 │     ├─ environment, device
-                │     ├─< idle_reading (of every attempt)
+                │     ├─< idle_reading (of every attempt), host_failure
                 │     └─< run_kernel >─ kernel
                 └─< log_event             bundle      lease
 
@@ -160,7 +160,8 @@ class Job(Base):
     attempt: Mapped[int] = mapped_column(default=1)
     retry_of: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
     tries: Mapped[int] = mapped_column(default=0)  # starts, a crash of the worker included
-    worker: Mapped[str | None] = mapped_column(String(200))
+    worker: Mapped[str | None] = mapped_column(String(200))  # null: no host has it
+    claim: Mapped[int] = mapped_column(default=0)  # counts the claims; the last one is in force
     cancel_requested: Mapped[bool] = mapped_column(Boolean, default=False)
     log_seq: Mapped[int] = mapped_column(default=0)
     submitted_by: Mapped[str | None] = mapped_column(String(80))
@@ -315,6 +316,7 @@ class Device(Base):
     why_not_idle: Mapped[str] = mapped_column(Text)
     quarantined: Mapped[str | None] = mapped_column(Text)  # the reason, or null
     failures_in_row: Mapped[int] = mapped_column(default=0)
+    suspect: Mapped[str | None] = mapped_column(String(40))  # commit of a failure not counted yet
     vram_baseline: Mapped[int | None] = mapped_column(BigInteger)
     seen_at: Mapped[datetime]
 
@@ -340,6 +342,24 @@ class IdleReading(Base):
     used_bytes: Mapped[int | None] = mapped_column(BigInteger)
     canary: Mapped[str] = mapped_column(Text, default="")
     others: Mapped[list[dict[str, Any]]] = mapped_column(default=list)
+
+
+class HostFailure(Base):
+    """A try of a run that the host spoiled: nothing of it counts.
+
+    `attempt` counts the run's executions from 1, over all hosts. `device_id` is null where none
+    could be had. `dirty`: the device was idle before, and memory without an owner was left on it.
+    """
+
+    __tablename__ = "host_failures"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    host: Mapped[str] = mapped_column(String(200))
+    device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
+    reason: Mapped[str] = mapped_column(Text)
+    dirty: Mapped[bool] = mapped_column(Boolean)
+    at: Mapped[datetime]
 
 
 class Lease(Base):

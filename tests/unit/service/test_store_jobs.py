@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -50,20 +51,47 @@ def test_eight_writers_claim_each_job_once(store: Store) -> None:
 def test_every_start_of_a_job_is_counted(store: Store) -> None:
     job = add_job(store)
     with store.write() as tx:
-        assert tx.jobs.start(job.id, "w") == 1
-        assert tx.jobs.start(job.id, "w") == 2
+        assert tx.jobs.claim(job.id, "w") == 1
+        assert tx.jobs.start(job.id, "w", 1) == 1
+        assert tx.jobs.start(job.id, "w", 1) == 2
         tx.jobs.give_back_try(job.id)
-        assert tx.jobs.start(job.id, "w") == 2
+        assert tx.jobs.start(job.id, "w", 1) == 2
+
+
+def test_a_claim_that_is_not_in_force_starts_and_ends_nothing(store: Store) -> None:
+    """A host hands a job on; the flow of its old claim wakes up later."""
+    job = add_job(store)
+    ended = {"reason": "r", "failure_class": None, "duration_s": None}
+    with store.write() as tx:
+        assert tx.jobs.claim(job.id, "a") == 1
+        assert tx.jobs.start(job.id, "a", 1) == 1
+        assert not tx.jobs.hand_on(job.id, "b")
+        assert tx.jobs.hand_on(job.id, "a")
+        assert tx.jobs.unclaimed("interpreter") == [job.id]
+        assert tx.jobs.start(job.id, "a", 1) is None
+        assert tx.jobs.claim(job.id, "b") == 2
+        assert tx.jobs.start(job.id, "b", 2) == 1
+        assert tx.jobs.start(job.id, "a", 1) is None
+        assert not tx.jobs.void_claim(job.id, 1)
+        assert not tx.jobs.finish(job.id, JobState.ERROR, claim=1, **ended)
+        assert tx.jobs.held("b") == [(job.id, 2, "interpreter")]
+        assert tx.jobs.request_cancel(job.id)
+        assert not tx.jobs.hand_on(job.id, "b")
+        assert tx.jobs.void_claim(job.id, 2)
+        assert tx.jobs.claim(job.id, "a") == 3
+        assert tx.jobs.finish(job.id, JobState.ERROR, claim=3, **ended)
+        assert tx.jobs.claim(job.id, "a") is None
 
 
 def test_a_final_state_is_reached_once_and_never_left(store: Store) -> None:
     job = add_job(store)
     with store.write() as tx:
-        tx.jobs.start(job.id, "w")
+        tx.jobs.claim(job.id, "w")
+        tx.jobs.start(job.id, "w", 1)
         ended = {"reason": "r", "failure_class": None, "duration_s": 1.0}
         assert tx.jobs.finish(job.id, JobState.PASSED, **ended)
         assert not tx.jobs.finish(job.id, JobState.ERROR, **ended)
-        assert tx.jobs.start(job.id, "w") is None
+        assert tx.jobs.start(job.id, "w", 1) is None
         assert not tx.jobs.request_cancel(job.id)
     with store.read() as tx:
         found = tx.jobs.get(job.id)
@@ -118,6 +146,22 @@ def test_pages_go_back_in_time_without_gaps(store: Store) -> None:
             seen += [job.id for job in page]
             before = seen[-1]
     assert seen == ids[::-1]
+
+
+def test_a_narrowed_run_never_takes_the_place_of_the_whole_plan(store: Store) -> None:
+    plans: dict[str, dict[str, Any]] = {
+        "j1": {},
+        "j2": {"batch_sizes": [256]},
+        "j3": {"quick": True},
+        "j4": {"batch_sizes": [256]},
+    }
+    for name, plan in plans.items():
+        job = add_job(store, id=name, **plan)
+        with store.write() as tx:
+            tx.jobs.start_run(job.runs[0].id, DEVICE)
+            tx.jobs.finish_run(job.runs[0].id, verdict="failed" if name == "j1" else "passed")
+    with store.read() as tx:
+        assert [run.job_id for run in tx.jobs.results(SHA, "demo", None)] == ["j1", "j3", "j4"]
 
 
 def test_results_show_the_latest_valid_run_of_each_suite(store: Store) -> None:

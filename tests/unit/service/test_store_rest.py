@@ -10,7 +10,7 @@ import pytest
 from gdn_service.auth import Scope, authenticate, create_token, require
 from gdn_service.clock import iso, now
 from gdn_service.errors import Forbidden, Unauthorised
-from gdn_service.store.models import Bundle
+from gdn_service.store.models import Bundle, Device
 from gdn_service.store.store import Store
 from support.service_rows import DEVICE, add_device, add_job, add_target
 
@@ -41,6 +41,32 @@ def test_three_host_failures_in_a_row_quarantine_a_device(store: Store) -> None:
         assert device.quarantined == "3 host failures in a row, last: fan"
         assert tx.devices.quarantine(DEVICE, None)
         assert tx.devices.get(DEVICE).quarantined is None  # type: ignore[union-attr]
+
+
+def test_failures_of_one_commits_candidate_count_only_when_the_device_fails_without_it(
+    store: Store,
+) -> None:
+    add_device(store)
+
+    def fail(*suspects: str | None) -> list[int]:
+        counts = []
+        for suspect in suspects:
+            with store.write() as tx:
+                tx.devices.host_failure(DEVICE, "hang", suspect=suspect)
+                counts.append(tx.session.get_one(Device, DEVICE).failures_in_row)
+        return counts
+
+    assert fail("a", "a", "a", "a") == [0, 0, 0, 0]
+    with store.write() as tx:
+        tx.devices.host_success(DEVICE)
+    assert fail("b", "a") == [0, 1]
+    with store.write() as tx:
+        tx.devices.quarantine(DEVICE, None)
+    assert fail("a", None, None) == [0, 2, 3]
+    with store.read() as tx:
+        assert tx.session.get_one(Device, DEVICE).quarantined == (
+            "3 host failures in a row, last: hang"
+        )
 
 
 def test_a_device_that_is_gone_serves_nothing(store: Store) -> None:
