@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from typing import Annotated
 
 import typer
 
-from gdn_client import __version__
+from gdn_client import __version__, streams
 from gdn_client.commands import jobs, results, setup
 from gdn_client.errors import ClientError
 
@@ -62,9 +61,7 @@ def _root(
 
 
 def main() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a Latin-1 terminal still gets its table
+    streams.prepare()
     try:
         app()
     except ClientError as error:

@@ -125,3 +125,48 @@ def test_a_token_is_typed_blindly(service: FakeService, tmp_path: Path) -> None:
     assert process.wait(30) == 0
     os.close(ours)
     assert TOKEN.encode() not in received
+
+
+def with_closed(
+    service: FakeService, streams: tuple[str, ...], *arguments: str
+) -> tuple[int, dict[str, bytes]]:
+    """Exit code, and what was written to the streams whose reader is still there."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    pipes = {name: writer if name in streams else subprocess.PIPE for name in ("stdout", "stderr")}
+    environment = {**os.environ, "GDN_SERVER": service.url, "GDN_TOKEN": TOKEN}
+    done = subprocess.run(
+        [sys.executable, "-m", "gdn_client", *arguments], env=environment, **pipes
+    )
+    os.close(writer)
+    return done.returncode, {"stdout": done.stdout, "stderr": done.stderr}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "state", "code"),
+    [
+        (["show", "j1"], "passed", 0),
+        (["show", "j1"], "failed", 1),
+        (["show", "j1", "--json"], "passed", 0),
+        (["status", "j1"], "cancelled", 3),
+        (["logs", "-f", "j1"], "failed", 1),
+        (["history", "--help"], "passed", 0),
+    ],
+)
+def test_a_reader_that_went_away_changes_no_exit_code(
+    service: FakeService, arguments: list[str], state: str, code: int
+) -> None:
+    service.documents["r1"] = sample.roofline().to_dict()
+    run = {"id": "r1", "suite": "roofline", "verdict": "passed", "state": "finished"}
+    service.jobs["j1"] = job("j1", state, runs=[run])
+    service.events = [
+        *(Event(n, "log", {"text": "x" * 9000, "at": "", "run": None}) for n in range(1, 5)),
+        Event(5, "state", {"state": state, "reason": ""}),
+    ]
+    assert with_closed(service, ("stdout",), *arguments) == (code, {"stdout": None, "stderr": b""})
+    assert with_closed(service, ("stdout", "stderr"), *arguments)[0] == code
+
+
+def test_an_error_keeps_its_exit_code_where_nobody_reads_it(service: FakeService) -> None:
+    code, left = with_closed(service, ("stderr",), "status", "j9")
+    assert (code, left["stdout"]) == (2, b"")
