@@ -10,7 +10,7 @@ import re
 import stat
 from pathlib import Path
 
-from gdn_client.errors import NotAuthorised, SettingError, UsageError
+from gdn_client.errors import NotAuthorised, SettingError
 from gdn_client.settings import Settings, write_privately
 
 _TOKEN = re.compile(r"gdn_[A-Za-z0-9]+_[A-Za-z0-9_-]+")
@@ -21,10 +21,10 @@ def path_of(settings: Settings) -> Path:
 
 
 def check_form(token: str) -> str:
-    """The token without surrounding space; UsageError when it cannot be one."""
+    """The token without surrounding space; NotAuthorised when it cannot be one."""
     token = token.strip()
     if not _TOKEN.fullmatch(token):
-        raise UsageError(
+        raise NotAuthorised(
             "that is not a GDN Lab token: one reads gdn_<id>_<secret>",
             remedy="An operator makes one with `gdn-service token create --name N --scope submit`.",
         )
@@ -38,7 +38,7 @@ def token_for(settings: Settings) -> str | None:
         return _read(path_of(settings)).get(settings.server)
     try:
         return check_form(given)
-    except UsageError as error:
+    except NotAuthorised as error:
         raise NotAuthorised(f"GDN_TOKEN: {error.message}", remedy=error.remedy) from error
 
 

@@ -167,10 +167,12 @@ def test_login_refuses_what_is_no_token(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert login(client, monkeypatch, "hunter2\n") == 2
+    assert login(client, monkeypatch, "hunter2\n") == 4
     said = capsys.readouterr().err
     assert "gdn-service token create" in said
     assert "hunter2" not in said
+    monkeypatch.setenv("GDN_TOKEN", "hunter2")
+    assert client("status") == 4
     assert service.requests == []
 
 
