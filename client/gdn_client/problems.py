@@ -14,6 +14,7 @@ from gdn_client.errors import (
     BundleRefused,
     ClientError,
     CommitUnavailable,
+    InfrastructureError,
     NotAuthorised,
     NotCancellable,
     ServerFailure,
@@ -90,6 +91,12 @@ def _known_problem(
             )
         case "unknown_target" | "unknown_suite" | "unknown_device_kind":
             return UnknownName(detail or code.replace("_", " "), remedy=_known_names(problem, code))
+        case "device_kind_not_served":
+            return InfrastructureError(
+                detail or "no worker serves that device kind now",
+                remedy="`gdn-client devices` lists what can run; "
+                "ask the operator whether the host's worker is up.",
+            )
         case "bundle_invalid":
             return BundleRefused(
                 f"the server refused the bundle{_after(detail)}",

@@ -9,6 +9,7 @@
       │    │    ├─ UnknownCommit
       │    │    └─ UnknownTarget
       │    ├─ Conflict            409
+      │    │    ├─ DeviceKindNotServed
       │    │    └─ NotCancellable
       │    ├─ PayloadTooLarge     413
       │    └─ InvalidRequest      422
@@ -89,6 +90,13 @@ class Conflict(RequestError):
     status = 409
     code = "conflict"
     title = "Conflict"
+
+
+class DeviceKindNotServed(Conflict):
+    """The device kind exists, but no worker serves it now."""
+
+    code = "device_kind_not_served"
+    title = "Device kind not served"
 
 
 class NotCancellable(Conflict):

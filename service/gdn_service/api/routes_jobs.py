@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import PlainTextResponse
 from sse_starlette import EventSourceResponse
 
+from gdn_judge.document import DeviceKind
 from gdn_service.api import problems, schemas, views
 from gdn_service.api.context import Context, Ctx, Reader, Submitter
 from gdn_service.api.routes_read import RepositoryUnavailable
@@ -17,6 +18,7 @@ from gdn_service.api.stream import job_events, log_text
 from gdn_service.errors import (
     AmbiguousCommit,
     Conflict,
+    DeviceKindNotServed,
     Forbidden,
     IdempotencyMismatch,
     InvalidRequest,
@@ -58,6 +60,7 @@ Id = Annotated[str, Path(pattern=r"^[a-z0-9]{1,20}$", examples=[schemas.JOB_ID])
             InvalidRequest,
             UnknownSuite,
             UnknownDeviceKind,
+            DeviceKindNotServed,
             IdempotencyMismatch,
             RepositoryUnavailable,
         ),
@@ -72,7 +75,15 @@ def submit(
         str | None, Header(min_length=1, max_length=200, pattern=r"^[!-~]+$")
     ] = None,
 ) -> schemas.JobOut:
-    submitted = context.jobs.submit(Submission(**body.model_dump()), token, idempotency_key)
+    if body.device_kind is not None and body.device_kind not in set(DeviceKind):
+        known = [str(kind) for kind in DeviceKind]
+        raise UnknownDeviceKind(
+            f"{body.device_kind!r} is not a device kind; known: {', '.join(known)}", known=known
+        )
+    try:
+        submitted = context.jobs.submit(Submission(**body.model_dump()), token, idempotency_key)
+    except UnknownDeviceKind as error:  # a kind that there is: no worker has it now
+        raise DeviceKindNotServed(str(error), **error.extra) from error
     response.status_code = 201 if submitted.created else 200
     with context.store.read() as tx:
         return views.job_out(

@@ -409,6 +409,20 @@ def test_unknown_device_kind_is_told_with_the_known(
     assert "Known: sm90, gfx950." in said
 
 
+def test_a_device_kind_without_a_worker_is_no_fault_of_the_caller(
+    client: Client, service: FakeService, in_repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    know_all(service, in_repository)
+    detail = "no worker serves device kind 'sm90'; served: interpreter"
+    service.problems["POST", "/jobs"] = [
+        problem(409, "device_kind_not_served", detail, served=["interpreter"])
+    ]
+    code, said = bad(client, capsys, "--device", "sm90")
+    assert code == 5
+    assert f"error: {detail}\n" in said
+    assert len(service.asked("POST", "/jobs")) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
