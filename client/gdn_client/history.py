@@ -9,7 +9,7 @@ from gdn_client.api import Api
 from gdn_client.document import Document, read_document
 from gdn_client.errors import CommitUnavailable
 from gdn_client.models import StoredResult
-from gdn_client.report.build import SUITE_ORDER
+from gdn_client.report.build import SUITE_ORDER, worst_verdict
 from gdn_client.report.cases import Batch, batch_of
 from gdn_client.report.figures import microseconds
 from gdn_client.report.roofline import fused
@@ -35,7 +35,7 @@ def collect(api: Api, commits: list[Commit], target: str, device_kind: str | Non
         results = _results(api, commit.sha, target, device_kind)
         rooflines = {
             result.device_kind: read_document(api.document(result.run_id))
-            for result in results
+            for result in reversed(results)  # the widest plan, which comes first, remains
             if result.suite == "roofline"
         }
         entries.append(Entry(commit, results, rooflines))
@@ -60,7 +60,11 @@ def _table(entries: list[Entry], kind: str) -> Table:
     batches = _batches(documents)
     rows = []
     for entry in entries:
-        verdicts = {r.suite: r.verdict for r in entry.results if r.device_kind == kind}
+        here = [result for result in entry.results if result.device_kind == kind]
+        verdicts = {
+            suite: worst_verdict([r.verdict for r in here if r.suite == suite])
+            for suite in {result.suite for result in here}
+        }
         times = _times(entry.rooflines[kind]) if kind in entry.rooflines else {}
         rows.append(
             [

@@ -95,9 +95,10 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredResult:
-    """The latest valid run of one suite on one device kind, for a commit.
+    """The latest valid run of one suite, by one plan, on one device kind, for a commit.
 
-    Its verdict document is at `Api.document(run_id)`.
+    Its verdict document is at `Api.document(run_id)`. `narrowed` says in words what options
+    left of the suite's plan, "" where it is all of it; the server gives the widest plan first.
     """
 
     run_id: str
@@ -108,6 +109,7 @@ class StoredResult:
     kernel_digest: str | None
     environment_id: str | None
     finished_at: str | None
+    narrowed: str
     raw: dict[str, Any]
 
 
@@ -265,5 +267,17 @@ def read_result(data: Any) -> StoredResult:
         kernel_digest=r.maybe_text("kernel_digest"),
         environment_id=r.maybe_text("environment_id"),
         finished_at=r.maybe_text("finished_at"),
+        narrowed=_narrowed(r),
         raw=r.data,
     )
+
+
+def _narrowed(r: Reader) -> str:
+    sizes = r.data.get("batch_sizes")
+    heads = r.maybe_text("heads")
+    said = [
+        f"batch sizes {', '.join(map(str, sizes))}" if isinstance(sizes, list) else "",
+        f"heads {heads}" if heads else "",
+        "quick" if r.flag("quick") else "",
+    ]
+    return ", ".join(part for part in said if part)

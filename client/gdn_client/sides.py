@@ -44,7 +44,8 @@ def _sides(session: Session, name: str, target: Target, device_kind: str | None)
             result.kernel_digest,
             read_document(session.api.document(result.run_id)),
         )
-        for result in session.api.results(commit.sha, target.name, device_kind)
+        # the widest plan comes first from the server, and is to remain
+        for result in reversed(session.api.results(commit.sha, target.name, device_kind))
         if result.suite == SUITE
     }
 

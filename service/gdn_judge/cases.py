@@ -281,12 +281,12 @@ def roofline(scope: Scope) -> list[Planned]:
     """Each size with FP8, and without it; the whole plan of a GPU has all heads that serve."""
     heads = scope.main_heads
     if scope.batches is not None:
-        sizes = list(scope.batches)
+        sizes = [rows for rows in scope.batches if rows]  # no rows launch nothing
     elif scope.on_cpu:
         sizes = list(ROOFLINE_CPU_BATCHES)
     else:
         sizes = list(ROOFLINE_QUICK_BATCHES if scope.quick else ROOFLINE_BATCHES)
-    bf16 = sizes if not scope.quick else sorted({sizes[0], sizes[-1]})
+    bf16 = sizes if not scope.quick else sorted({*sizes[:1], *sizes[-1:]})
     plan = [(heads, rows, True) for rows in sizes]
     if not scope.on_cpu:
         plan += [(heads, rows, False) for rows in bf16]

@@ -189,6 +189,12 @@ def test_an_idempotency_key_makes_one_job(api: Api) -> None:
         ({"heads": "4"}, 422, "invalid_request", "body.heads"),
         ({"batch_sizes": [-1]}, 422, "invalid_request", "body.batch_sizes.0"),
         ({"batch_sizes": ["1"]}, 422, "invalid_request", "body.batch_sizes.0"),
+        (
+            {"batch_sizes": [0], "suites": ["correctness", "roofline"]},
+            422,
+            "invalid_request",
+            "roofline would have nothing to judge",
+        ),
         ({"subject": "a\x00b"}, 422, "invalid_request", "NUL"),
         ({"sutes": ["correctness"]}, 422, "invalid_request", "body.sutes"),
     ],

@@ -104,9 +104,14 @@ def commit_report(
         subject=one_line(subject, 120),
         verdict=worst_verdict(verdicts),
         facts=[f"target {target}"],
-        sections=[section(document) for _, document in ordered],
+        sections=[_of_plan(section(document), result.narrowed) for result, document in ordered],
     )
     return _notes_once(report)
+
+
+def _of_plan(found: Section, narrowed: str) -> Section:
+    said = f"only a part of the suite was asked for: {narrowed}"
+    return replace(found, facts=[said, *found.facts]) if narrowed else found
 
 
 def _notes_once(report: Report) -> Report:

@@ -55,6 +55,7 @@ class JobRequests:
         if replayed is not None:
             return replayed
         suites = _suites(submission.suites, target)
+        _something_to_do(suites, submission.batch_sizes)
         device_kind = self._device_kind(submission.device_kind, target, kinds)
         facts = self._checkouts.resolve(target, submission.commit, submission.bundle)
         job = new_job(submission, facts.sha, suites, device_kind, token)
@@ -175,6 +176,18 @@ def _suites(wanted: list[str] | None, target: Target) -> list[str]:
     if not wanted:
         raise InvalidRequest("suites is empty; name at least one, or leave it out")
     return [name for name in target.suites if name in wanted]
+
+
+def _something_to_do(suites: list[str], batch_sizes: list[int] | None) -> None:
+    """No suite may end without a case: a call of no rows launches nothing."""
+    if batch_sizes is None or any(batch_sizes):
+        return
+    idle = [suite for suite in suites if suite in (Suite.ROOFLINE, Suite.CODEOBJECT)]
+    if idle:
+        raise InvalidRequest(
+            f"batch size 0 launches nothing, so {' and '.join(idle)} would have nothing to judge; "
+            "name a larger one beside it"
+        )
 
 
 def _existing(tx: Transaction, job_id: str) -> Job:

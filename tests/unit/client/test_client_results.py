@@ -74,6 +74,20 @@ def test_show_head_in_suite_order(
     assert "4.31 [4.27-4.40]" in said
 
 
+def test_a_narrowed_result_stands_beside_the_whole_plan(
+    client: Client, service: FakeService, head: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(service, head, sample.correctness_failed(), sample.correctness())
+    service.results[head][1] |= {"batch_sizes": [8, 256], "heads": None, "quick": True}
+    assert client("show") == 1
+    said = capsys.readouterr().out
+    assert f"Commit {head[:12]}  failed" in said
+    assert "only a part of the suite was asked for: batch sizes 8, 256, quick" in said
+    assert said.count("only a part of the suite") == 1
+    assert client("history") == 0
+    assert "failed" in capsys.readouterr().out
+
+
 def test_show_narrows_by_suite_and_device(
     client: Client, service: FakeService, head: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -164,6 +164,13 @@ def test_scale_and_eps_are_not_always_the_models() -> None:
     assert other.params()["norm_eps"] == 1e-3
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_no_rows_are_not_timed(quick: bool) -> None:
+    scope = Scope(device=DeviceKind.SM90, batches=(0, 7), quick=quick)
+    assert {planned.rows for planned in cases.roofline(scope)} == {7}
+    assert cases.roofline(dataclasses.replace(scope, batches=(0,))) == []
+
+
 def test_the_whole_roofline_plan_of_a_gpu_has_every_serving_head_count() -> None:
     whole = cases.roofline(Scope(device=DeviceKind.SM90))
     assert {str(planned.heads) for planned in whole} == {"2x4", "4x8", "8x16", "16x32"}
