@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -73,6 +74,19 @@ class Fleet:
     def quarantine(self, name: str, reason: str | None) -> None:
         with self.store() as store, store.write() as tx:
             assert tx.devices.quarantine(f"{name}/interpreter/0", reason)
+
+    def devices_command(self, name: str, *arguments: str) -> dict[str, Any]:
+        """What ``gdn-service devices`` says on that host of its only device."""
+        settings = bench_settings(self.data_dir(name), self.url, worker_name=name)
+        done = subprocess.run(
+            [sys.executable, "-m", "gdn_service", "devices", "--json", *arguments],
+            env=os.environ | service_environment(settings),
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        (device,) = json.loads(done.stdout)
+        found: dict[str, Any] = device
+        return found
 
     def occupied(self, name: str) -> AbstractContextManager[object]:
         """The host's only device, locked by someone else meanwhile."""
@@ -200,13 +214,17 @@ def test_a_host_whose_devices_are_quarantined_leaves_the_jobs_to_others(fleet: F
             "they go to second",
             "second": "",
         }
+        told = fleet.devices_command("first")
+        assert told["why_not_idle"] == "quarantined: fan"
+        assert told["why_no_jobs"] == devices("why_no_jobs")["first"]
         ids = [
             api.submit(api.repo.behave(all="slow"), suites=["correctness"])["id"] for _ in range(3)
         ]
         jobs = [api.wait(job_id) for job_id in ids]
         assert [job["state"] for job in jobs] == ["passed"] * 3
         assert {job["runs"][0]["device"] for job in jobs} == {"second/interpreter/0"}
-        fleet.quarantine("first", None)
+        told = fleet.devices_command("first", "--lift-quarantine", "first/interpreter/0")
+        assert told["why_no_jobs"] == ""
         fleet.quarantine("second", "fan")
         assert devices("why_no_jobs")["first"] == ""
         job = api.wait(api.submit(api.repo.behave(all="pass"), suites=["correctness"])["id"])
