@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from gdn_service.api.app import build_app
 from gdn_service.api.context import Context
+from gdn_service.errors import SettingsError
 from gdn_service.jobs.queue import JobQueue, migrate_queue
 from gdn_service.jobs.requests import JobRequests
 from gdn_service.jobs.worker import Worker
@@ -46,8 +47,17 @@ def configure_logs() -> None:
 
 
 def migrate(settings: Settings) -> None:
-    """Bring the store's and the queue's tables up to date."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    """Bring the store's and the queue's tables up to date.
+
+    Raises SettingsError for a data folder that cannot be made, DatabaseUnavailable.
+    """
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"the data folder {settings.data_dir.absolute()} cannot be made: {error.strerror}; "
+            "set GDN_DATA_DIR to another"
+        ) from error
     store = Store(settings.store_url)
     try:
         store.migrate()

@@ -21,7 +21,9 @@ from gdn_service.settings import Settings, load_settings
 from gdn_service.store.store import Store
 from gdn_service.targets import new_target
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
+)
 token_app = typer.Typer(no_args_is_help=True, help="Bearer tokens.")
 run_app = typer.Typer(no_args_is_help=True, help="Runs that were stored.")
 target_app = typer.Typer(no_args_is_help=True, help="Repositories whose op is tested.")

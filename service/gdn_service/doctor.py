@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from gdn_service.errors import DeviceUnavailable, EngineError
+from gdn_service.errors import DatabaseUnavailable, DeviceUnavailable, EngineError
 from gdn_service.runner.account import UNPRIVILEGED, candidate_account
 from gdn_service.runner.amd import AmdProbe, ask_amdsmi
 from gdn_service.runner.engine import Engine
 from gdn_service.runner.kfd import KfdProbe
 from gdn_service.runner.nvml import query
 from gdn_service.settings import Settings, base_environment
+from gdn_service.store.database import driver_words, open_engine
 
 
 class Level(enum.StrEnum):
@@ -107,14 +108,18 @@ def _database(settings: Settings) -> Iterator[Finding]:
     if settings.store_url.startswith("sqlite"):
         yield _ok("database", "SQLite in the data folder; enough for one machine")
         return
-    engine = create_engine(settings.store_url)
+    remedy = "check GDN_DATABASE_URL and that the server runs"
+    try:
+        engine = open_engine(settings.store_url)
+    except DatabaseUnavailable as error:
+        yield _missing("database", driver_words(error), remedy)
+        return
     try:
         with engine.connect() as connection:
             version = connection.execute(text("SHOW server_version")).scalar()
         yield _ok("database", f"PostgreSQL {version}")
     except SQLAlchemyError as error:
-        words = str(error.__cause__ or error).splitlines()[0]
-        yield _missing("database", words, "check GDN_DATABASE_URL and that the server runs")
+        yield _missing("database", driver_words(error), remedy)
     finally:
         engine.dispose()
 

@@ -2,6 +2,7 @@
 
     ServiceError
       ├─ SettingsError            settings that contradict each other
+      ├─ DatabaseUnavailable      no connection to the database
       ├─ RequestError             told to the caller as problem+json; carries its HTTP status
       │    ├─ Unauthorised        401
       │    ├─ Forbidden           403
@@ -44,6 +45,10 @@ class ServiceError(Exception):
 
 class SettingsError(ServiceError):
     """The settings contradict each other."""
+
+
+class DatabaseUnavailable(ServiceError):
+    """There is no connection to the database."""
 
 
 class RequestError(ServiceError):

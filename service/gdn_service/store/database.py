@@ -16,14 +16,39 @@ from typing import Any
 import alembic.command
 import alembic.config
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
+
+from gdn_service.errors import DatabaseUnavailable
 
 BUSY_TIMEOUT_MS = 30_000
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
 
 
 def open_engine(url: str) -> Engine:
-    """An engine for `url`; makes the folder of a SQLite file and sets its modes."""
+    """An engine for `url`; makes the folder of a SQLite file and sets its modes.
+
+    Raises DatabaseUnavailable for what is no URL of a database that can be used here.
+    """
+    try:
+        return _engine(url)
+    except (ArgumentError, ModuleNotFoundError) as error:
+        raise _unavailable(error) from error
+
+
+def driver_words(error: Exception) -> str:
+    """What the driver said, one line, without SQLAlchemy's frame around it."""
+    return str(error.__cause__ or error).strip().splitlines()[0]
+
+
+def _unavailable(error: Exception) -> DatabaseUnavailable:
+    return DatabaseUnavailable(
+        f"the database cannot be reached: {driver_words(error)}; "
+        "check GDN_DATABASE_URL and that the server runs"
+    )
+
+
+def _engine(url: str) -> Engine:
     if not url.startswith("sqlite"):
         return create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=10)
     database = make_url(url).database
@@ -80,11 +105,20 @@ class Database:
             yield session
 
     def migrate(self) -> None:
-        """Bring the schema to the newest revision; safe to call from several processes."""
-        with self._writer.connect() as connection, connection.begin():
+        """Bring the schema to the newest revision; safe to call from several processes.
+
+        Raises DatabaseUnavailable where there is no connection.
+        """
+        with self._connected() as connection, connection.begin():
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(7466110)"))
             alembic.command.upgrade(alembic_config(connection), "head")
+
+    def _connected(self) -> Connection:
+        try:
+            return self._writer.connect()
+        except SQLAlchemyError as error:
+            raise _unavailable(error) from error
 
     def close(self) -> None:
         self.engine.dispose()

@@ -117,6 +117,37 @@ def test_doctor_names_what_is_missing_and_the_remedy(command: Command) -> None:
     assert "-> check GDN_DATABASE_URL" in unreachable.stdout
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    ["devices", "token list", "target list", "run accept r0 --withdraw", "migrate", "worker"],
+)
+def test_a_database_out_of_reach_is_one_line(command: Command, arguments: str) -> None:
+    ended = command(*arguments.split(), GDN_DATABASE_URL="postgresql://x:hush@127.0.0.1:1/x")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("gdn-service: the database cannot be reached: connection failed")
+    assert line.endswith("Connection refused; check GDN_DATABASE_URL and that the server runs")
+    assert "hush" not in line
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"GDN_DATABASE_URL": "db.example"}, "Could not parse SQLAlchemy URL"),
+        ({"GDN_DATABASE_URL": "nosql://x/y"}, "Can't load plugin: sqlalchemy.dialects:nosql"),
+        ({"GDN_DATA_DIR": "/dev/null/gdn"}, "/dev/null/gdn cannot be made: Not a directory"),
+    ],
+)
+def test_no_database_and_no_folder_for_one_are_told(
+    command: Command, environment: dict[str, str], words: str
+) -> None:
+    ended = command("migrate", **environment)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert words in line
+    assert "database: " in command("doctor", GDN_DATABASE_URL="nosql://x/y").stdout
+
+
 def test_an_installation_without_the_service_extra_says_what_to_install() -> None:
     without = (
         "import sys; sys.modules['structlog'] = None; from gdn_service.__main__ import main; main()"
