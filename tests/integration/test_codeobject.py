@@ -14,6 +14,7 @@ from gdn_judge.codeobject import bugs, suite
 from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
 from gdn_judge.document import Case, Check, DeviceKind, Document, Kernel, Outcome, Suite, Verdict
+from gdn_judge.run import describe
 from gdn_judge.session import Session
 
 ROOT = Path(__file__).parents[2]
@@ -88,6 +89,21 @@ def test_the_suite_audits_traffic_and_compares_with_a_baseline() -> None:
     allowed = dataclasses.replace(document, kernels=[spilling])
     bounds = {check.name: check.bound for check in judged(allowed)[0]}
     assert bounds[f"spills of {run.name}"] == 4
+
+
+def test_a_size_that_launches_nothing_fails() -> None:
+    small = ROOT / "tests" / "data" / "emulator"
+    process = prepare.process(small, "small_ops:skips_many", ["."])
+    session = Session(factory=lambda: Compiler(process), device=DeviceKind.GFX950_EMULATED)
+    scope = Scope(device=DeviceKind.GFX950, batches=[3], heads=Heads(1, 2))
+    try:
+        (planned,) = suite.plan(scope)
+        found = suite.judge(planned, session)
+    finally:
+        session.drop()
+    assert found.outcome is Outcome.FAILED
+    (failed,) = [check for check in found.checks if not check.passed]
+    assert describe(failed) == "launches is 0, should be >= 1 (launches nothing at T = 3)"
 
 
 def test_deliberate_bugs_are_caught() -> None:

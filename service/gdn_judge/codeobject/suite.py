@@ -1,8 +1,8 @@
 """The codeobject suite: what the kernels of each batch size use, and what they lost.
 
-A case is one architecture and batch size. New spills or scratch memory fail it,
-and against a baseline also a lost resident workgroup. For gfx950 at small sizes
-the kernel is executed too, for the traffic audit.
+A case is one architecture and batch size. A call that launches nothing, new spills
+and scratch memory fail it, and against a baseline also a lost resident workgroup.
+For gfx950 at small sizes the kernel is executed too, for the traffic audit.
 """
 
 from __future__ import annotations
@@ -53,11 +53,8 @@ def judge(planned: Planned, session: Session) -> Judged:
     limit = min(300.0, session.left())
     launches = compiler.compiled(arch, planned.heads, planned.rows, options, limit)
     kernels = [measured(arch, code, compiler) for _, code in launches]
-    alone = len({kernel.name for kernel in kernels}) == 1
-    checks = [
-        check for kernel in kernels for check in _compared(planned, kernel, session, alone=alone)
-    ]
-    checks.append(_told("launches", len(launches)))
+    checks = [_launched(planned.rows, len(launches))]
+    checks += _compared(planned, kernels, session)
     checks += [
         _told(f"workgroups of {code.name}", _product(event.grid)) for event, code in launches
     ]
@@ -83,39 +80,53 @@ def measured(arch: str, code: Code, compiler: Compiler) -> Compiled:
     return Compiled(code.name, sm90.digest(code.assembly), found)
 
 
-def _compared(
-    planned: Planned, kernel: Compiled, session: Session, *, alone: bool
-) -> Iterator[Check]:
-    if session.baseline is None:
-        yield from _checks(planned.arch, kernel, None)
-        return
-    before = baseline.counterpart(
-        session.baseline, planned.id, planned.arch, planned.rows, kernel, alone=alone
+def _launched(rows: int, count: int) -> Check:
+    detail = "" if count else f"launches nothing at T = {rows}"
+    return Check(
+        name="launches", passed=count > 0, value=count, bound=1, relation=">=", detail=detail
     )
-    yield from _checks(planned.arch, kernel, before.resources if before else None)
-    yield baseline.told(kernel, before)
+
+
+def _compared(planned: Planned, kernels: list[Compiled], session: Session) -> Iterator[Check]:
+    resident = _RESIDENT[planned.arch]
+    distinct = list({(kernel.name, kernel.digest): kernel for kernel in kernels}.values())
+    held = None
+    if session.baseline is not None:
+        held = baseline.hold(
+            session.baseline, planned.id, planned.arch, planned.rows, distinct, resident
+        )
+    pairs = held.pairs if held else [(kernel, None) for kernel in distinct]
+    for kernel, before in pairs:
+        yield from _checks(planned.arch, kernel, before.resources if before else None)
+    if held is None:
+        return
+    if held.fewest is not None:
+        then, now = held.fewest
+        yield Check(
+            name="fewest resident workgroups of the call",
+            passed=now >= then,
+            value=now,
+            bound=then,
+            relation=">=",
+        )
+    yield from baseline.told(held)
 
 
 def _checks(arch: str, kernel: Compiled, before: Mapping[str, Scalar] | None) -> Iterator[Check]:
     """`before`: what the kernel used in the baseline; None where there is nothing to compare."""
     for names, what in ((_SPILLS[arch], "spills"), ((_SCRATCH[arch],), "scratch bytes")):
-        value = sum(_int(kernel.resources, name) for name in names)
-        bound = sum(_int(before, name) for name in names) if before else 0
+        value = sum(baseline.whole(kernel.resources, name) for name in names)
+        bound = sum(baseline.whole(before or {}, name) for name in names)
         yield Check(
             name=f"{what} of {kernel.name}", passed=value <= bound, value=value, bound=bound
         )
     name = f"resident workgroups of {kernel.name}"
-    value = _int(kernel.resources, _RESIDENT[arch])
+    value = baseline.whole(kernel.resources, _RESIDENT[arch])
     if before is None:
         yield _told(name, value)
         return
-    bound = _int(before, _RESIDENT[arch])
+    bound = baseline.whole(before, _RESIDENT[arch])
     yield Check(name=name, passed=value >= bound, value=value, bound=bound, relation=">=")
-
-
-def _int(resources: Mapping[str, Scalar], name: str) -> int:
-    value = resources.get(name)
-    return int(value) if isinstance(value, int | float) else 0
 
 
 def _told(name: str, value: int | float | str) -> Check:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from gdn_judge import cli
-from gdn_judge.codeobject import baseline
-from gdn_judge.codeobject.baseline import Compiled
+from gdn_judge.cases import Planned
+from gdn_judge.codeobject import baseline, suite
+from gdn_judge.codeobject.baseline import Compiled, Held
+from gdn_judge.contract import Heads
 from gdn_judge.document import Case, DeviceKind, Document, Kernel, Outcome, Suite, Verdict
 from gdn_judge.prepare import prepare
 from gdn_judge.session import Session
@@ -19,8 +21,14 @@ from gdn_judge.session import Session
 PLANNED = ["gfx950-4x8-T1", "gfx950-4x8-T16"]
 
 
-def kernel(name: str, digest: str, batches: str, arch: str = "gfx950") -> Kernel:
-    return Kernel(name=name, digest=digest, arch=arch, resources={"batches": batches})
+def kernel(name: str, digest: str, batches: str, groups: int = 8, **used: Any) -> Kernel:
+    arch = used.pop("arch", "gfx950")
+    resources = {"batches": batches, "groups_per_cu": groups, **used}
+    return Kernel(name=name, digest=digest, arch=arch, resources=resources)
+
+
+def now(name: str, digest: str, groups: int = 8, **used: Any) -> Compiled:
+    return Compiled(name, digest, {"groups_per_cu": groups, **used})
 
 
 def document(*kernels: Kernel, **changes: Any) -> Document:
@@ -42,10 +50,36 @@ def document(*kernels: Kernel, **changes: Any) -> Document:
     return Document(**values | changes)
 
 
-def found(before: Document, name: str, digest: str, rows: int, *, alone: bool = True) -> str | None:
-    case, compiled = f"gfx950-4x8-T{rows}", Compiled(name, digest, {})
-    entry = baseline.counterpart(before, case, "gfx950", rows, compiled, alone=alone)
+def found(before: Document, name: str, digest: str, rows: int) -> str | None:
+    """The digest of the kernel that the only kernel of a call is held against."""
+    held = baseline.hold(
+        before, f"gfx950-4x8-T{rows}", "gfx950", rows, [now(name, digest)], "groups_per_cu"
+    )
+    if held is None:
+        return None
+    ((_, entry),) = held.pairs
     return entry.digest if entry else None
+
+
+def session(before: Document | None, **place: Any) -> Session:
+    return Session(
+        factory=lambda: pytest.fail("not started"),
+        device=DeviceKind.GFX950_EMULATED,
+        baseline=before,
+        **place,
+    )
+
+
+def judged(before: Document, *kernels: Compiled) -> tuple[list[tuple[str, Any, Any]], str]:
+    """The checks of the case of one row that failed (name, value, bound), and the words."""
+    planned = Planned(
+        id=PLANNED[0], kind="codeobject", heads=Heads(4, 8), rows=1, arch="gfx950", fp8=True
+    )
+    held = session(before)
+    checks = list(suite._compared(planned, list(kernels), held))
+    case = Case(id=PLANNED[0], params={}, outcome=Outcome.PASSED, checks=checks)
+    failed = [(c.name, c.value, c.bound) for c in checks if not c.passed]
+    return failed, baseline.words(held, [case])
 
 
 def test_a_kernel_is_held_against_the_one_of_its_size_and_name() -> None:
@@ -64,16 +98,67 @@ def test_a_case_of_other_heads_has_no_counterpart() -> None:
     assert found(before, "gdn", "d1", 1) is None
 
 
-def test_a_new_name_hides_nothing_where_a_call_has_one_kernel() -> None:
-    assert found(document(kernel("gdn", "d1", "1")), "renamed", "x", 1) == "d1"
-    assert found(document(kernel("gdn", "d1", "1")), "renamed", "x", 1, alone=False) is None
-    two = document(kernel("a", "da", "1"), kernel("b", "db", "1"))
-    assert found(two, "renamed", "x", 1) is None
+def test_a_new_name_hides_nothing() -> None:
+    one = document(kernel("gdn", "d1", "1"))
+    assert found(one, "renamed", "x", 1) == "d1"
+    lost = ("resident workgroups of new", 1, 8)
+    fewest = ("fewest resident workgroups of the call", 1, 8)
+    assert judged(one, now("new", "x", 1))[0] == [lost, fewest]
+    assert judged(one, now("new", "x", 1), now("nop", "y", 16))[0] == [lost, fewest]
+    assert judged(one, now("gdn", "nop", 16), now("new", "x", 1))[0] == [fewest]
+    two = document(kernel("a", "da", "1"), kernel("b", "db", "1", 4))
+    assert judged(two, now("c", "x", 2))[0] == [
+        ("resident workgroups of c", 2, 4),
+        ("fewest resident workgroups of the call", 2, 4),
+    ]
+    assert judged(two, now("c", "x", 4)) == (
+        [],
+        "no worse than the baseline (aaaaaaaaaaaa) (1 kernels of it are gone)",
+    )
+    assert judged(two, now("b", "db", 4), now("c", "x", 5))[0] == [
+        ("resident workgroups of c", 5, 8)
+    ]
+
+
+def test_a_new_name_may_spill_what_the_old_one_did() -> None:
+    spilling = document(kernel("gdn", "d1", "1", vgpr_spills=40))
+    assert judged(spilling, now("new", "x", vgpr_spills=39))[0] == []
+    assert judged(spilling, now("new", "x", vgpr_spills=41))[0] == [("spills of new", 41, 40)]
+    beside = now("new", "x", vgpr_spills=40), now("more", "y", 16, vgpr_spills=1)
+    assert judged(spilling, *beside)[0] == [("spills of more", 1, 0)]
+
+
+def test_variants_of_one_name_are_held_against_each_other_worst_first() -> None:
+    before = document(kernel("gdn", "d1", "1", 2), kernel("gdn", "d2", "1", 8))
+    lost = ("resident workgroups of gdn", 2, 8)
+    assert judged(before, now("gdn", "n1", 2), now("gdn", "n2", 2))[0] == [lost]
+    assert judged(before, now("gdn", "n1", 8), now("gdn", "n2", 2))[0] == []
+    assert judged(before, now("gdn", "d1", 2), now("gdn", "n2", 2))[0] == [lost]
+    one = document(kernel("gdn", "d1", "1", 8))
+    assert judged(one, now("gdn", "x", 1), now("gdn", "d1", 8))[0] == [
+        ("fewest resident workgroups of the call", 1, 8)
+    ]
 
 
 def test_the_same_binary_is_preferred_among_equal_names() -> None:
     before = document(kernel("gdn", "d1", "1"), kernel("gdn", "d2", "1"))
     assert found(before, "gdn", "d2", 1) == "d2"
+
+
+def test_a_kernel_that_is_gone_leaves_no_same_binary() -> None:
+    before = document(kernel("a", "da", "1"), kernel("b", "db", "1"), kernel("c", "dc", "16"))
+    assert judged(before, now("a", "da"), now("b", "db")) == (
+        [],
+        "same binary as the baseline (aaaaaaaaaaaa)",
+    )
+    assert judged(before, now("a", "da")) == (
+        [],
+        "no worse than the baseline (aaaaaaaaaaaa) (1 kernels of it are gone)",
+    )
+    assert judged(before) == (
+        [],
+        "nothing as in the baseline (aaaaaaaaaaaa) (2 kernels of it are gone)",
+    )
 
 
 def words(*digests: tuple[str, Kernel | None], commit: str | None = "a" * 40, **place: Any) -> str:
@@ -82,17 +167,13 @@ def words(*digests: tuple[str, Kernel | None], commit: str | None = "a" * 40, **
             id=str(number),
             params={},
             outcome=Outcome.PASSED,
-            checks=[baseline.told(Compiled("gdn", digest, {}), before)],
+            checks=list(
+                baseline.told(Held([(Compiled("gdn", digest, {}), before)], gone=[], fewest=None))
+            ),
         )
         for number, (digest, before) in enumerate(digests)
     ]
-    session = Session(
-        factory=lambda: pytest.fail("not started"),
-        device=DeviceKind.GFX950_EMULATED,
-        baseline=document(commit=commit),
-        **place,
-    )
-    return baseline.words(session, cases)
+    return baseline.words(session(document(commit=commit), **place), cases)
 
 
 def test_words_say_what_was_compared() -> None:
@@ -109,8 +190,7 @@ def test_words_say_what_was_compared() -> None:
     assert words(("d2", None), commit=None) == (
         "nothing as in the baseline (1 kernels are not in it)"
     )
-    alone = Session(factory=lambda: pytest.fail("not started"), device=DeviceKind.GFX950)
-    assert baseline.words(alone, []) == "no baseline to compare with"
+    assert baseline.words(session(None), []) == "no baseline to compare with"
 
 
 @pytest.fixture
