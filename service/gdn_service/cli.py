@@ -125,6 +125,9 @@ def _show_devices(settings: Settings, store: Store, *, as_json: bool, record: bo
                 "why_no_jobs": no_jobs,
             }
         )
+    for kind in settings.device_kinds:
+        if kind not in ("auto", "none", *inventory.kinds()):
+            _say(f"no {kind} device here, which GDN_DEVICE_KINDS asks for; see gdn-service doctor")
     if as_json:
         print(json.dumps(rows, indent=2))
         return

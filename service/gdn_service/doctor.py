@@ -6,6 +6,7 @@ import enum
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from gdn_judge.document import DeviceKind
 from gdn_service.errors import DatabaseUnavailable, DeviceUnavailable, EngineError
 from gdn_service.runner.account import UNPRIVILEGED, candidate_account
 from gdn_service.runner.amd import AmdProbe, ask_amdsmi
@@ -24,6 +26,8 @@ from gdn_service.runner.kfd import KfdProbe
 from gdn_service.runner.nvml import query
 from gdn_service.settings import Settings, base_environment
 from gdn_service.store.database import driver_words, open_engine
+
+GLUON_SINCE = (3, 8)  # as in gdn_kernels.platform, which the service does not import
 
 
 class Level(enum.StrEnum):
@@ -150,14 +154,59 @@ def _judge(settings: Settings) -> Iterator[Finding]:
         yield _missing("judge", f"fails: {last}", "pip install 'gdn-lab[kernels]'")
     else:
         yield _ok("judge", " ".join(settings.judge_argv))
+        yield from _triton(settings)
 
 
-def _nvidia(_settings: Settings) -> Iterator[Finding]:
+def _triton(settings: Settings) -> Iterator[Finding]:
+    """Whether the Triton of the judge's Python has Gluon; nothing where that is no `-m` call."""
+    words = settings.judge_argv
+    if "-m" not in words:
+        return
+    done = subprocess.run(
+        [*words[: words.index("-m")], "-c", "import triton; print(triton.__version__)"],
+        capture_output=True,
+        text=True,
+        env=base_environment(),
+        check=False,
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        yield _missing("Triton", f"does not import: {last}", "pip install 'gdn-lab[kernels]'")
+        return
+    yield judge_triton(done.stdout.strip())
+
+
+def judge_triton(version: str) -> Finding:
+    """`version` as Triton gives it, for instance 3.7.1+rocm7.2."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is not None and (int(match[1]), int(match[2])) >= GLUON_SINCE:
+        return _ok("Triton", version)
+    floor = ".".join(map(str, GLUON_SINCE))
+    return _note(
+        "Triton",
+        f"{version}: the Gluon kernel needs {floor}; the portable kernel is tested in its place",
+        f"install Triton {floor} or later where the judge's torch allows it",
+    )
+
+
+def _no_device(settings: Settings, what: str, kind: DeviceKind, why: str, remedy: str) -> Finding:
+    """A lack where the settings ask for `kind` by name, else a note."""
+    if kind in settings.device_kinds:
+        detail = f"no {kind} device, which GDN_DEVICE_KINDS asks for: {why}"
+        return _missing(what, detail, f"{remedy}, or take {kind} out of GDN_DEVICE_KINDS")
+    return _note(what, f"no device: {why}", remedy)
+
+
+def _nvidia(settings: Settings) -> Iterator[Finding]:
+    driver = "on a host with an NVIDIA GPU: install its driver"
     try:
         devices = query({"do": "list"})["devices"]
     except DeviceUnavailable as error:
-        yield _note("NVIDIA", f"no device: {error}")
+        yield _no_device(settings, "NVIDIA", DeviceKind.SM90, str(error), driver)
         return
+    if not any(tuple(device["capability"]) == (9, 0) for device in devices):
+        why = "the driver shows none of compute capability 9.0"
+        yield _no_device(settings, "NVIDIA", DeviceKind.SM90, why, "look at nvidia-smi")
     for device in devices:
         major, minor = device["capability"]
         detail = f"{device['index']}: {device['name']}, compute capability {major}.{minor}"
@@ -171,10 +220,12 @@ def _amd(settings: Settings) -> Iterator[Finding]:
     try:
         rows = KfdProbe(settings).rows()
     except DeviceUnavailable as error:
-        yield _note(
-            "AMD", f"no device: {error}", "on a ROCm host: install amdgpu-dkms, then reboot"
-        )
+        driver = "on a ROCm host: install amdgpu-dkms, then reboot"
+        yield _no_device(settings, "AMD", DeviceKind.GFX950, str(error), driver)
         return
+    if not any(row["gfx"] == "gfx950" for row in rows):
+        why = "the kernel shows no gfx950"
+        yield _no_device(settings, "AMD", DeviceKind.GFX950, why, "look at rocminfo")
     for row in rows:
         detail = f"{row['index']}: {row['name']}, {row['gfx']}"
         if row["gfx"] == "gfx950":
@@ -211,7 +262,9 @@ def _docker(settings: Settings) -> Iterator[Finding]:
             yield _note(
                 "docker",
                 "no engine; jobs run as plain processes, which does not isolate them",
-                "apt-get install docker.io, or install Docker CE; then docker/README.md",
+                "install Docker Engine with Compose v2 (Ubuntu: apt-get install docker.io "
+                "docker-compose-v2; else Docker's own docker-compose-plugin); "
+                "then docker/README.md",
             )
         return
     try:
@@ -231,6 +284,13 @@ def _engine(engine: Engine, settings: Settings) -> Iterator[Finding]:
         return
     try:
         yield _ok("docker", f"engine {version}, judges in {engine.image_id(settings.judge_image)}")
+        floor = ".".join(map(str, GLUON_SINCE))
+        yield _note(
+            "Triton",
+            f"the image's, not looked at; below {floor} the portable kernel is tested, not Gluon",
+            f"docker run --rm {settings.judge_image} "
+            "python3 -c 'import triton; print(triton.__version__)'",
+        )
     except EngineError as error:
         yield _missing("docker", str(error), "docker/README.md tells how to build it")
 

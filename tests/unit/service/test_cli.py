@@ -184,6 +184,53 @@ def test_devices_are_listed(command: Command) -> None:
     )
 
 
+@pytest.mark.skipif(Path("/dev/kfd").exists(), reason="this machine may have an AMD device")
+def test_a_kind_asked_for_by_name_that_is_not_there_is_missing(command: Command) -> None:
+    asked = {"GDN_DEVICE_KINDS": "interpreter,gfx950"}
+    ended = command("doctor", "--json", **asked)
+    (amd,) = [finding for finding in json.loads(ended.stdout) if finding["what"] == "AMD"]
+    assert (ended.returncode, amd["level"]) == (1, "missing")
+    assert amd["detail"].startswith("no gfx950 device, which GDN_DEVICE_KINDS asks for: ")
+    listed = command("devices", **asked)
+    assert listed.returncode == 0
+    assert listed.stdout.splitlines()[0].endswith("interpreter on the CPU\tidle")
+    assert listed.stderr == (
+        "no gfx950 device here, which GDN_DEVICE_KINDS asks for; see gdn-service doctor\n"
+    )
+
+
+@pytest.mark.skipif(Path("/dev/kfd").exists(), reason="this machine may have an AMD device")
+def test_a_kind_that_nobody_asked_for_is_not_missing() -> None:
+    (finding,) = doctor._amd(load_settings(device_kinds=("auto",)))
+    assert finding.level is doctor.Level.NOTE
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [("3.8.0", "ok"), ("3.10.1+rocm7.2", "ok"), ("3.7.1", "note"), ("main", "note")],
+)
+def test_doctor_says_whether_the_judges_triton_has_gluon(version: str, level: str) -> None:
+    finding = doctor.judge_triton(version)
+    assert finding.level == level
+    assert version in finding.detail
+    assert ("install Triton 3.8 or later" in finding.remedy) == (level == "note")
+
+
+def test_doctor_asks_the_judges_own_python(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 3.7.1\n")
+    python.chmod(0o755)
+    settings = load_settings(judge_command=f"{python},-I,-m,gdn_judge")
+    (finding,) = doctor._triton(settings)
+    assert (finding.level, finding.detail.split(":")[0]) == ("note", "3.7.1")
+    assert list(doctor._triton(load_settings(judge_command="/usr/bin/judge"))) == []
+
+
+def test_doctor_and_kernels_agree_on_the_first_triton_with_gluon() -> None:
+    platform = pytest.importorskip("gdn_kernels.platform")
+    assert doctor.GLUON_SINCE == platform.GLUON_SINCE
+
+
 def test_every_command_says_what_it_does() -> None:
     for command in app.registered_commands:
         assert command.callback is not None
