@@ -36,7 +36,8 @@ _SAME_USER_NOTE = (
 _NOT_ROOT_NOTE = f"{_SAME_USER_NOTE} Only a judge that runs as root can give it another."
 _CLOSED_NOTE = (
     f"{_SAME_USER_NOTE} The user nobody cannot run the judge's Python or read the checkout; "
-    "keep both where every user may, or name another with --candidate-user."
+    "keep both where every user may, or name another user: --candidate-user of gdn-judge, "
+    "GDN_CANDIDATE_USER of the service."
 )
 
 
