@@ -186,23 +186,31 @@ _FORMS_AT_MOST = 8192
 def allocate_outputs(shape: Shape, device: torch.device, fp8: bool) -> Result:
     """(out, codes, scales) as the op returns them, uninitialised.
 
-    Allocated by example: PyTorch takes half the time for a tensor like another
-    as for one of given sizes and type.
+    Allocated by example, of tensors with no memory behind them: PyTorch takes half the
+    time for a tensor like another as for one of given sizes and type.
     """
     key = (shape.tokens, shape.value_heads, fp8, device)
     forms = _forms.get(key)
     if forms is None:
         if len(_forms) >= _FORMS_AT_MOST:
             _forms.clear()
-        forms = _forms[key] = _output_forms(shape, device, fp8)
-    out = torch.empty_like(forms[0])
-    if not fp8:
-        return out, None, None
-    return out, torch.empty_like(forms[1]), torch.empty_like(forms[2])
+        forms = _output_forms(shape, device, fp8)
+        if any(type(form) is not torch.Tensor for form in forms):
+            return _as_result(forms)  # made under a mode that makes others: not to be kept
+        for form in forms:
+            form.untyped_storage().resize_(0)
+        _forms[key] = forms
+    return _as_result([torch.empty_like(form) for form in forms])
+
+
+def _as_result(tensors: list[torch.Tensor]) -> Result:
+    out, *quantised = tensors
+    codes, scales = quantised or (None, None)
+    return out, codes, scales
 
 
 def _output_forms(shape: Shape, device: torch.device, fp8: bool) -> list[torch.Tensor]:
-    """Tensors of the outputs' sizes and types with no memory behind them: only to be copied."""
+    """Tensors of the outputs' sizes and types."""
     tokens, heads = shape.tokens, shape.value_heads
     forms = [torch.empty((tokens, heads, HEAD_DIM), dtype=torch.bfloat16, device=device)]
     if fp8:
@@ -210,6 +218,4 @@ def _output_forms(shape: Shape, device: torch.device, fp8: bool) -> list[torch.T
             torch.empty((tokens, heads * HEAD_DIM), dtype=torch.float8_e4m3fn, device=device)
         )
         forms.append(torch.empty((tokens, heads), dtype=torch.float32, device=device))
-    for form in forms:
-        form.untyped_storage().resize_(0)
     return forms

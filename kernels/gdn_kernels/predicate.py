@@ -68,8 +68,7 @@ class _Layer:
     """What stays from step to step, pools and weights, once it passed on a GPU."""
 
     addresses: tuple[int, ...]
-    conv_shape: torch.Size
-    ssm_shape: torch.Size
+    forms: tuple[tuple[torch.Size, torch.dtype], ...]
     device: torch.device
     shapes: dict[int, Shape]  # by T, so that none is made at every step
     watched: tuple[weakref.ref[torch.Tensor], ...]  # any that dies takes the entry along
@@ -119,11 +118,14 @@ def _recognise(operands: tuple[Any, ...], quant_dtype: object) -> Shape | None:
         dt_bias.data_ptr(),
         norm.data_ptr(),
     )
-    if addresses != layer.addresses or ssm.shape != layer.ssm_shape:
+    if addresses != layer.addresses:
         return None
     at = layer.device
+    held = (conv, ssm, weight, bias, a_log, dt_bias, norm)
     if not (
-        conv.shape == layer.conv_shape
+        # resized, transposed or retyped in place, a tensor keeps its address
+        all(tensor.is_contiguous() for tensor in held)
+        and tuple((tensor.shape, tensor.dtype) for tensor in held) == layer.forms
         and _plain(qkvz, torch.bfloat16, at)
         and _plain(ba, torch.bfloat16, at)
         and _plain(index, torch.int32, at)
@@ -134,7 +136,7 @@ def _recognise(operands: tuple[Any, ...], quant_dtype: object) -> Shape | None:
     tokens = qkvz.shape[0]
     shape = layer.shapes.get(tokens)
     if shape is None:
-        slots, value_heads = layer.ssm_shape[:2]
+        slots, value_heads = ssm.shape[:2]
         shape = Shape(tokens, value_heads // HEAD_RATIO, value_heads, slots)
         layer.shapes[tokens] = shape
     width = shape.key_heads * (2 + 2 * HEAD_RATIO) * HEAD_DIM
@@ -168,8 +170,7 @@ def _remember(operands: tuple[torch.Tensor, ...]) -> None:
 
     _layers[key] = _Layer(
         tuple(tensor.data_ptr() for tensor in held),
-        held[0].shape,
-        held[1].shape,
+        tuple((tensor.shape, tensor.dtype) for tensor in held),
         held[0].device,
         {},
         tuple(weakref.ref(tensor, forget) for tensor in held),

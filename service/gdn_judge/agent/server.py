@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from gdn_judge.agent import (
 from gdn_judge.contract import OPERANDS, POOLS, RESULTS
 
 _TRACE_LIMIT = 8000
+_LASTING_CALLS = 3  # results of so many calls are kept and looked at again
 
 Message = dict[str, Any]
 
@@ -85,7 +87,8 @@ class Agent:
         self.recorder, self.poison = launches.Recorder(), staging.Poison()
         self.ops: list[Callable[..., Any]] = []  # the op, and the unfused one if there is one
         self.supported: Callable[..., Any] | None = None
-        self.returned: list[torch.Tensor] = []  # by the last call; a caller may be using them
+        # what the last calls returned, and its bytes: a caller may be using it
+        self.returned: deque[list[tuple[str, torch.Tensor, Any]]] = deque(maxlen=_LASTING_CALLS)
         self.bench: timing.Bench | None = None
 
     def start(self) -> Message:
@@ -179,14 +182,28 @@ class Agent:
             if result is not None and result.device.type != torch.device(self.device).type:
                 return {"form_error": f"{name} is on {result.device}, not {self.device}"}
             forms[name] = _form(result)
-            if result is not None and any(_share(result, held) for held in self.returned):
-                return {"form_error": f"{name} lies in memory that the call before returned"}
             entry = message["results"].get(name)
             if entry and forms[name] == {"dtype": entry["dtype"], "shape": entry["shape"]}:
                 assert result is not None
                 staging.push(fd, result, entry["at"], entry["bytes"])
-        self.returned = [result for result in results if result is not None]
-        return {"form_error": "", "forms": forms}
+        return {"form_error": self._lasting(results), "forms": forms}
+
+    def _lasting(self, results: tuple[torch.Tensor | None, ...]) -> str:
+        """What is wrong with how long results last: those of the last calls and these, or ""."""
+        now = [
+            (name, result, _snapshot(result))
+            for name, result in zip(RESULTS, results, strict=True)
+            if result is not None
+        ]
+        earlier = [held for call in self.returned for held in call]
+        self.returned.append(now)
+        for name, result, _ in now:
+            if any(_share(result, held) for _, held, _ in earlier):
+                return f"{name} lies in memory that an earlier call returned"
+        for name, held, was in earlier:
+            if _snapshot(held) != was:
+                return f"{name} of an earlier call was changed by a later one"
+        return ""
 
     def predicate(self, message: Message, fds: list[int]) -> Message:
         """Ask, then call with the same operands, and say what happened."""
@@ -293,9 +310,11 @@ class Agent:
 
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether both lie in one allocation; never so where either is empty."""
+    """Whether the memory of both overlaps; never so where either is empty."""
     first, second = one.untyped_storage(), other.untyped_storage()
-    return bool(first.nbytes() and first.data_ptr() == second.data_ptr())
+    before = first.data_ptr() + first.nbytes() <= second.data_ptr()
+    after = second.data_ptr() + second.nbytes() <= first.data_ptr()
+    return bool(first.nbytes() and second.nbytes()) and not (before or after)
 
 
 def _form(value: torch.Tensor | None) -> Message | None:

@@ -7,7 +7,7 @@ from plain_op import fused_gdn_decode_qkvz_supported as fused_gdn_decode_qkvz_su
 EXPECT = {
     "verdict": "failed",
     "outcomes": ["failed"],
-    "reason": "out lies in memory that the call before returned",
+    "reason": "out lies in memory that an earlier call returned",
 }
 _buffer = torch.empty(1 << 20, dtype=torch.bfloat16)
 

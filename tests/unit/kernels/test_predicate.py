@@ -258,6 +258,34 @@ def test_a_known_layer_refuses_operands_of_another_rank() -> None:
     assert reason == "projected_qkvz must have 2 dimensions, got shape []"
 
 
+@pytest.mark.usefixtures("_recognising")
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("ssm_state", lambda tensor: tensor.transpose_(2, 3)),
+        ("norm_weight", lambda tensor: tensor.resize_(64)),
+        ("A_log", lambda tensor: tensor.resize_(1)),
+        ("conv_state", lambda tensor: tensor.as_strided_(tensor.shape, (3072, 1, 1))),
+        ("dt_bias", lambda tensor: setattr(tensor, "data", tensor.data.view(torch.float16))),
+    ],
+)
+def test_a_tensor_that_was_changed_in_place_is_looked_at_again(name: str, change: Any) -> None:
+    named = operands()
+    assert answer(named) == (True, "")
+    change(named[name])
+    taken, reason = answer(named)
+    assert not taken
+    assert reason.startswith(name)
+
+
+def test_outputs_made_under_a_fake_mode_are_not_kept() -> None:
+    shape = predicate.Shape(tokens=7, key_heads=2, value_heads=4, slots=9)
+    with FakeTensorMode():
+        fake, _, _ = allocate_outputs(shape, torch.device("cpu"), fp8=True)
+    assert type(fake) is not torch.Tensor
+    assert all(type(t) is torch.Tensor for t in allocate_outputs(shape, torch.device("cpu"), True))
+
+
 def test_outputs_are_new_at_every_call_and_of_the_contracts_form() -> None:
     shape = predicate.Shape(tokens=3, key_heads=2, value_heads=4, slots=9)
     first = allocate_outputs(shape, torch.device("cpu"), fp8=True)
