@@ -79,9 +79,11 @@ class Settings(BaseSettings):
     idle_watch_s: float = Field(5, gt=0)  # how often the device is looked at during a run
     expected_partition: str = "SPX"  # of AMD devices; another mode is not idle
     idle_vram_margin_bytes: int = Field(256 << 20, ge=0)
-    canary_readings: int = Field(8, ge=2)  # earlier ones that make a baseline
+    canary_readings: int = Field(8, ge=2, le=40)  # earlier ones that make a baseline
+    canary_runs: int = Field(6, ge=1, le=20)  # they are from so many; one job has at most 5
     canary_mads: float = Field(6, gt=0)  # half the usual range, in median absolute deviations
     canary_margin: float = Field(0.05, gt=0, lt=1)  # and at least this part of the median
+    canary_limit: float = Field(0.10, gt=0, lt=1)  # and at most this part
 
     @field_validator(
         "device_kinds",
@@ -116,6 +118,15 @@ class Settings(BaseSettings):
                 )
         if self.heartbeat_s * 2 >= self.worker_ttl_s:
             raise ValueError("worker_ttl_s must be more than twice heartbeat_s")
+        return self
+
+    @model_validator(mode="after")
+    def _canary_range_exists(self) -> Self:
+        if self.canary_margin > self.canary_limit:
+            raise ValueError(
+                f"canary_margin ({self.canary_margin:g}) must not be larger than "
+                f"canary_limit ({self.canary_limit:g})"
+            )
         return self
 
     @model_validator(mode="after")

@@ -1,8 +1,10 @@
-"""Is the canary of a run in its device's usual range?
+"""Is the canary of a run slower than is usual on its device?
 
 The judge times two fixed kernels before and after the candidate. Usual is what the
 same device showed under the same driver and software in earlier runs that counted:
 the median of their medians, plus or minus some median absolute deviations (MAD).
+Faster than usual is told and speaks against nothing: it says that the earlier runs
+were slow, and nobody makes a device faster by using it.
 """
 
 from __future__ import annotations
@@ -36,25 +38,35 @@ IDENTITY = (
 
 _MAD_TO_SIGMA = 1.4826  # of a normal distribution: 1 / Phi^-1(3/4)
 
-Readings = Mapping[str, Mapping[str, float]]
-"""us by moment and kernel."""
+
+@dataclass(frozen=True)
+class Earlier:
+    """What one moment of an earlier run gave: the median, us."""
+
+    run: str
+    us: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryRule:
-    """`readings`: fewer earlier ones are no baseline. The range is `mads` scaled MADs wide on
-    each side of the median, and at least `margin` of it."""
+    """`readings`: fewer earlier ones, or of fewer `runs`, are no baseline. The range is `mads`
+    scaled MADs wide on each side of the median, at least `margin` of it and at most `limit`:
+    without a limit a device that knows two clocks makes everything usual."""
 
     readings: int
+    runs: int
     mads: float
     margin: float
+    limit: float
 
     @classmethod
     def of(cls, settings: Settings) -> CanaryRule:
         return cls(
             readings=settings.canary_readings,
+            runs=settings.canary_runs,
             mads=settings.canary_mads,
             margin=settings.canary_margin,
+            limit=settings.canary_limit,
         )
 
     def usual(self, history: Sequence[float]) -> tuple[float, float]:
@@ -62,12 +74,13 @@ class CanaryRule:
         middle = statistics.median(history)
         mad = statistics.median(abs(value - middle) for value in history)
         reach = max(self.mads * _MAD_TO_SIGMA * mad, self.margin * middle)
+        reach = min(reach, self.limit * middle)
         return middle - reach, middle + reach
 
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
-    """`words` for the result; `why` names what is out of its range, or is ""."""
+    """`words` for the result; `why` names what is slower than usual, or is ""."""
 
     words: str
     why: str = ""
@@ -89,20 +102,22 @@ def identity(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judge(
-    taken: Mapping[str, float], history: Mapping[str, Sequence[float]], rule: CanaryRule
+    taken: Mapping[str, float], history: Mapping[str, Sequence[Earlier]], rule: CanaryRule
 ) -> Canary:
     """One moment's readings (us by kernel) against earlier ones of the device."""
     words, wrong = [], []
     for kernel, value in taken.items():
         name = kernel.removeprefix("canary_")
         earlier = history.get(kernel, ())
-        if len(earlier) < rule.readings:
-            said = f"no baseline yet: {len(earlier)} of {rule.readings} readings"
-            words.append(f"{name} {value:.1f} us ({said})")
+        runs = len({reading.run for reading in earlier})
+        if len(earlier) < rule.readings or runs < rule.runs:
+            said = f"{len(earlier)} of {rule.readings} readings, {runs} of {rule.runs} runs"
+            words.append(f"{name} {value:.1f} us (no baseline yet: {said})")
             continue
-        low, high = rule.usual(earlier)
+        low, high = rule.usual([reading.us for reading in earlier])
         usual = f"usual {low:.1f} to {high:.1f}, {len(earlier)} readings"
-        words.append(f"{name} {value:.1f} us ({usual})")
-        if not low <= value <= high:
+        faster = "faster than " if value < low else ""
+        words.append(f"{name} {value:.1f} us ({faster}{usual})")
+        if not value <= high:
             wrong.append(words[-1])
     return Canary(words="; ".join(words), why="; ".join(wrong))

@@ -52,7 +52,7 @@ class Stay:
             return f"the device did not stay idle during the run: {self.after.report.why}"
         for moment, found in self.canaries.items():
             if found.why:
-                return f"the canary {moment} the run is out of its usual range: {found.why}"
+                return f"the canary {moment} the run is slower than usual: {found.why}"
         return ""
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from gdn_service.clock import now
 from gdn_service.store.models import Device
 
 QUARANTINE_AFTER = 3  # host failures in a row
@@ -77,12 +78,18 @@ class DeviceRepository:
         )
 
     def quarantine(self, device_id: str, reason: str | None) -> bool:
-        """Set or, with None, lift the quarantine; False when there is no such device."""
+        """Set or, with None, lift the quarantine; False when there is no such device.
+
+        Lifting begins a new history of canaries: what was usual before whatever the
+        operator did, a reset or a changed power cap, is no guide after it.
+        """
         device = self.get(device_id)
         if device is None:
             return False
         device.quarantined = reason
         device.failures_in_row, device.suspect = 0, None
+        if reason is None:
+            device.canary_since = now()
         return True
 
     def set_baseline(self, device_id: str, used_bytes: int) -> None:

@@ -36,7 +36,7 @@ def stay(kind: DeviceKind = DeviceKind.SM90, visitor: str = "", **values: Any) -
             stay(visitor="pid 8 (x)", after=BUSY),
             "someone else used the device during the run: pid 8 (x)",
         ),
-        (stay(canaries=SLOW), "the canary after the run is out of its usual range: copy 9 us"),
+        (stay(canaries=SLOW), "the canary after the run is slower than usual: copy 9 us"),
         (stay(canaries={}), ""),
     ],
 )

@@ -21,6 +21,12 @@ def test_timeouts_must_nest(inner: str, outer: str) -> None:
         load_settings(**equal)
 
 
+def test_the_least_canary_range_is_within_the_largest() -> None:
+    load_settings(canary_margin=0.1, canary_limit=0.1)
+    with pytest.raises(SettingsError, match=r"canary_margin \(0.2\) must not be larger than"):
+        load_settings(canary_margin=0.2)
+
+
 def test_words_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GDN_DEVICE_KINDS", "interpreter, sm90")
     assert load_settings().device_kinds == ("interpreter", "sm90")
