@@ -25,65 +25,122 @@ Words = Annotated[tuple[str, ...], NoDecode]
 class Settings(BaseSettings):
     """Seconds, bytes and counts are plain numbers; lists are comma-separated words."""
 
-    model_config = SettingsConfigDict(env_prefix="GDN_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="GDN_", extra="ignore", frozen=True, use_attribute_docstrings=True
+    )
 
     data_dir: Path = Path("var/gdn")
-    database_url: str = ""  # empty: SQLite in data_dir
+    """Where the service keeps its files, and the SQLite database unless `GDN_DATABASE_URL` says
+    otherwise. A relative path is below the folder in which a command is started."""
+    database_url: str = ""
+    """`postgresql://…`; empty: SQLite in the data folder."""
     host: str = "127.0.0.1"
+    """Address that the API listens on."""
     port: int = Field(8321, ge=0, le=65535)
-    public_url: str = ""  # where people reach the API, when behind a proxy
+    """Port that the API listens on."""
+    public_url: str = ""
+    """Where people reach the API, when behind a proxy."""
 
     worker_name: str = Field(default_factory=socket.gethostname)
-    device_kinds: Words = ("auto",)  # "auto": the CPU kinds and every GPU that is seen
-    default_device_kind: str = ""  # empty: the target's, else the best one served
-    cpu_slots: int = Field(1, ge=1)  # devices of each CPU kind on this host
-    judge_command: Words = ()  # empty: this interpreter with -I -m gdn_judge
-    emulator_processes: int = Field(0, ge=0)  # of one judge; 0: the cores that it may use
-    candidate_user: str = ""  # account the candidate runs under; empty: nobody, where possible
+    """Of this host among those that share the database; each needs its own."""
+    device_kinds: Words = ("auto",)
+    """Kinds to serve here; `auto`: the CPU kinds and every GPU that is seen; `none`: no device."""
+    default_device_kind: str = ""
+    """For a job that names none; empty: the target's, else the best one served."""
+    cpu_slots: int = Field(1, ge=1)
+    """Devices of each CPU kind on this host."""
+    judge_command: Words = ()
+    """How the process runner starts the judge; empty: the interpreter of the service with `-I -m
+    gdn_judge`."""
+    emulator_processes: int = Field(0, ge=0)
+    """Processes of one emulating judge; 0: as many as the cores that it may use."""
+    candidate_user: str = ""
+    """Account that the candidate runs under: a name or uid; empty: nobody, where the worker is
+    root and that account can run the interpreter; in a container an account for each run."""
     runner: Literal["process", "docker"] = "process"
-    docker_host: str = ""  # the engine's URL; empty: DOCKER_HOST, else the usual socket
-    judge_image: str = ""  # image with the judge, by digest, id or tag; never pulled
+    """`docker` isolates; `process` runs the judge as a plain process tree."""
+    docker_host: str = ""
+    """The container engine's URL; empty: `DOCKER_HOST`, else the usual socket."""
+    judge_image: str = ""
+    """Image with the judge, by digest, id or tag; never pulled."""
     container_judge_command: Words = ("python3", "-I", "-m", "gdn_judge")
-    container_memory: int = Field(80 << 30, ge=1 << 28)  # bytes, swap and tmpfs included
-    container_pids: int = Field(4096, ge=64)  # threads count
-    container_scratch: int = Field(16 << 30, ge=1 << 24)  # bytes of tmpfs
+    """How the judge is started in its container."""
+    container_memory: int = Field(80 << 30, ge=1 << 28)
+    """Memory of a container, tmpfs and shared memory included; no swap."""
+    container_pids: int = Field(4096, ge=64)
+    """Processes and threads of a container."""
+    container_scratch: int = Field(16 << 30, ge=1 << 24)
+    """The tmpfs for compiled kernels and scratch."""
     container_shared_memory: int = Field(8 << 30, ge=1 << 24)
-    container_cpus: str = ""  # like 0-15; empty: the device's share of those near it
-    container_memory_nodes: str = ""  # NUMA nodes like 0; empty: the one near the device
-    container_mounts: Words = ()  # host folders shown read-only under the same path
+    """/dev/shm of a container."""
+    container_cpus: str = ""
+    """Cores like `0-15`; empty: the device's share of those near it."""
+    container_memory_nodes: str = ""
+    """NUMA nodes like `0` or `0-1`; empty: the one near the device."""
+    container_mounts: Words = ()
+    """Host folders shown read-only under the same path."""
     database_poll_s: float = Field(0.5, gt=0)
+    """How often a worker looks for work."""
 
     kernel_timeout_s: float = Field(120, gt=0)
+    """Longest call of the op."""
     suite_timeout_s: float = Field(3600, gt=0)
+    """Longest run of a suite."""
     job_timeout_s: float = Field(4 * 3600, gt=0)
+    """Longest job."""
     client_wait_s: float = Field(6 * 3600, gt=0)
-    stop_grace_s: float = Field(5, gt=0)  # between the gentle stop of a tree and its kill
+    """How long a client waits for a job when it does not say."""
+    stop_grace_s: float = Field(5, gt=0)
+    """Between the gentle stop of a process tree and its kill."""
 
-    job_tries: int = Field(3, ge=1)  # starts of one job, crashes of the worker included
-    host_tries: int = Field(3, ge=1)  # runs of one suite that the host may spoil
+    job_tries: int = Field(3, ge=1)
+    """Starts of one job, crashes of the worker included."""
+    host_tries: int = Field(3, ge=1)
+    """Runs of one suite that hosts may spoil."""
     host_retry_s: float = Field(10, ge=0)
-    busy_wait_s: float = Field(600, ge=0)  # wait for an idle device
+    """Pause before a run is repeated."""
+    busy_wait_s: float = Field(600, ge=0)
+    """Longest wait for an idle device."""
     heartbeat_s: float = Field(10, gt=0)
-    device_refresh_s: float = Field(30, gt=0)  # how often the devices' state is looked at
-    worker_ttl_s: float = Field(45, gt=0)  # a worker silent for so long is dead
+    """How often a worker says that it lives."""
+    device_refresh_s: float = Field(30, gt=0)
+    """How often the devices' state is looked at."""
+    worker_ttl_s: float = Field(45, gt=0)
+    """A worker silent for so long is dead; more than twice `GDN_HEARTBEAT_S`."""
 
     bundle_max_bytes: int = Field(64 << 20, ge=1)
+    """Largest git bundle that is taken."""
     tree_max_bytes: int = Field(512 << 20, ge=1)
+    """Largest commit's tree, exported."""
     tree_max_files: int = Field(50_000, ge=1)
+    """Most files in a commit's tree."""
     document_max_bytes: int = Field(64 << 20, ge=1)
-    log_max_bytes: int = Field(4 << 20, ge=1)  # of one run; the rest is cut with a note
+    """Largest verdict document that is taken from a judge."""
+    log_max_bytes: int = Field(4 << 20, ge=1)
+    """Log of one run; the rest is cut with a note."""
 
     idle_samples: int = Field(3, ge=1)
+    """Looks at a device that must all find it idle."""
     idle_interval_s: float = Field(0.3, ge=0)
+    """Between two of these looks."""
     idle_vram_fraction: float = Field(0.03, gt=0, lt=1)
-    idle_watch_s: float = Field(5, gt=0)  # how often the device is looked at during a run
-    expected_partition: str = "SPX"  # of AMD devices; another mode is not idle
+    """Memory in use on an idle device, as a part of the whole; less is idle."""
+    idle_watch_s: float = Field(5, gt=0)
+    """How often the device is looked at during a run."""
+    expected_partition: str = "SPX"
+    """Partition mode of AMD devices; another one is not idle."""
     idle_vram_margin_bytes: int = Field(256 << 20, ge=0)
-    canary_readings: int = Field(8, ge=2, le=40)  # earlier ones that make a baseline
-    canary_runs: int = Field(6, ge=1, le=20)  # they are from so many; one job has at most 5
-    canary_mads: float = Field(6, gt=0)  # half the usual range, in median absolute deviations
-    canary_margin: float = Field(0.05, gt=0, lt=1)  # and at least this part of the median
-    canary_limit: float = Field(0.10, gt=0, lt=1)  # and at most this part
+    """Memory in use above the recorded baseline of an idle device."""
+    canary_readings: int = Field(8, ge=2, le=40)
+    """Earlier readings of the canary that make a baseline."""
+    canary_runs: int = Field(6, ge=1, le=20)
+    """Runs that these readings must come from; one job has at most 5."""
+    canary_mads: float = Field(6, gt=0)
+    """Half the usual range of the canary, in median absolute deviations."""
+    canary_margin: float = Field(0.05, gt=0, lt=1)
+    """And at least this part of the median."""
+    canary_limit: float = Field(0.10, gt=0, lt=1)
+    """And at most this part of it."""
 
     @field_validator(
         "device_kinds",
