@@ -172,9 +172,9 @@ def live_out(
         _class_check("out_nonfinite_wrong", a, b),
         Check(
             name="out_exact",
-            passed=exact >= bounds.out_exact,
+            passed=exact >= bounds.out_exact_of(pooled),
             value=exact,
-            bound=bounds.out_exact,
+            bound=bounds.out_exact_of(pooled),
             relation=">=",
         ),
         _at_most("out_rel_l2", relative_l2(a, b), bounds.out_rel_l2_of(pooled)),

@@ -200,6 +200,7 @@ class Bounds:
     state_rel_l2: float = 4e-5
     worst_head_rel_l2: float = 2e-4  # one (row, head); inputs hold no rounding ties
     out_exact: float = 0.98
+    out_exact_full: int = 16  # rows times heads; one tie in a few: 97.3 % seen of a right op in 4
     out_rel_l2: float = 3e-4
     out_rel_l2_from: int = 8  # rows times heads; a single tie makes 7e-4 in one row
     out_rel_l2_few: float = 1e-2  # with fewer; ties make 6e-4, one element lost of a head 6e-2
@@ -210,6 +211,11 @@ class Bounds:
         if pooled < self.out_rel_l2_from:
             return self.out_rel_l2_few
         return float(self.out_rel_l2 * max(1.0, self.out_rel_l2_full / pooled) ** 0.5)
+
+    def out_exact_of(self, pooled: int) -> float:
+        """The bound on the exact part of out over `pooled` rows times heads, from the same cause."""
+        inexact = 1 - self.out_exact
+        return 1 - float(inexact * max(1.0, self.out_exact_full / max(pooled, 1)) ** 0.5)
 
 
 BOUNDS = Bounds()

@@ -213,6 +213,11 @@ def test_the_bound_on_out_allows_a_tie_in_a_small_case(pooled: int, bound: float
     assert compare.BOUNDS.out_rel_l2_of(pooled) == pytest.approx(bound, rel=1e-2)
 
 
+@pytest.mark.parametrize(("pooled", "bound"), [(4, 0.96), (8, 0.9717), (16, 0.98), (4096, 0.98)])
+def test_a_tie_in_a_small_case_may_move_more_elements(pooled: int, bound: float) -> None:
+    assert compare.BOUNDS.out_exact_of(pooled) == pytest.approx(bound, abs=1e-4)
+
+
 def test_one_wrong_element_of_a_head_shows_in_a_single_row() -> None:
     """One of 128 is within the bound on exact elements, and too few heads are pooled."""
     before = generate.operands(SEED.rng("one element"), Heads(1, 2), 1, slots=2)
