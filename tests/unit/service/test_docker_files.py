@@ -11,12 +11,13 @@ import yaml
 from typer.testing import CliRunner
 
 from gdn_service.cli import app
+from gdn_service.doctor import GLUON_SINCE
 from gdn_service.settings import Settings, load_settings
 
 DOCKER = Path(__file__).parents[3] / "docker"
 README = (DOCKER / "README.md").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
-NOT_OURS = {"GDN_DB_PASSWORD", "GDN_DB_LISTEN", "GDN_LISTEN"}  # of compose.yaml alone
+NOT_OURS = {"GDN_DB_PASSWORD", "GDN_DB_LISTEN", "GDN_LISTEN", "GDN_REPOSITORIES"}  # compose's
 CLIENTS = {"GDN_SERVER", "GDN_TOKEN"}
 FILES = sorted(path for path in DOCKER.iterdir() if path.is_file())
 
@@ -69,6 +70,18 @@ def test_the_api_has_no_right_and_no_socket() -> None:
     assert api["read_only"] is True
     assert not [volume for volume in api["volumes"] if "docker.sock" in volume]
     assert api["ports"] == ["${GDN_LISTEN:-127.0.0.1:8321}:8321"]
+
+
+def test_api_and_worker_see_the_operators_repositories_and_cannot_write_them() -> None:
+    folder = "${GDN_REPOSITORIES:-/srv/git}"
+    for name in ("api", "worker-cpu"):
+        assert f"{folder}:{folder}:ro" in COMPOSE["services"][name]["volumes"]
+    assert "/srv/git/gdn-lab.git" in README
+
+
+def test_the_readme_asks_for_the_triton_that_has_gluon() -> None:
+    floor = ".".join(map(str, GLUON_SINCE))
+    assert f"Triton {floor} or later" in README
 
 
 def test_what_the_images_copy_is_there() -> None:
