@@ -85,6 +85,22 @@ def test_memory_that_the_op_keeps_lives_on(start: Start) -> None:
     assert values == [0.0, 1.0, 2.0]
 
 
+def test_what_the_host_does_to_kept_memory_is_followed_or_refused(start: Start) -> None:
+    def first_values(op: str, calls: int) -> list[float]:
+        executor = start(f"small_ops:{op}")
+        seen = [executor.call(operands(1), BF16).results["out"] for _ in range(calls)]
+        return [float((out.astype(np.uint32) << 16).view(np.float32)[0, 0, 0]) for out in seen]
+
+    assert first_values("zeroes_what_it_keeps", 3) == [0.0, 0.0, 0.0]
+    assert first_values("spoils_what_it_keeps", 3) == [0.0, 7.0, 7.0]
+    for op, operator in (
+        ("copies_into_what_it_keeps", "copy_"),
+        ("reads_what_it_keeps", "_local_scalar_dense"),
+    ):
+        with pytest.raises(NotModelled, match=rf"aten\.{operator}\S* on device data"):
+            first_values(op, 2)
+
+
 def test_faults_name_kernel_and_place(start: Start) -> None:
     with pytest.raises(CandidateFaulted, match="of the buffer 'out' of 512 bytes") as caught:
         start("small_ops:overruns").call(operands(1), BF16)

@@ -149,7 +149,8 @@ class Recording:
         self.storages: dict[int, dict[str, Any]] = {}  # address -> description
         self._alive: dict[int, torch.UntypedStorage] = {}
         self.blank: set[int] = set()
-        self.device: set[int] = set()  # addresses whose bytes only the device knows
+        # addresses whose bytes only the device knows; of what was kept, from the start
+        self.device = {kept.data_ptr() for kept in capture.kept()}
         self.events: list[dict[str, Any]] = []
         self.codes: dict[str, dict[str, Any]] = {}
         self.operands = {name: self._operand(name, t) for name, t in operands.items()}
@@ -236,7 +237,9 @@ class Recording:
             inputs = [t.untyped_storage().data_ptr() for t in _tensors((args, kwargs))]
             if address in inputs:
                 continue
-            self._alive.setdefault(address, tensor.untyped_storage())
+            if address not in self._alive:  # new, perhaps where kept memory was let go
+                self.device.discard(address)
+                self._alive[address] = tensor.untyped_storage()
             if name.startswith(_BLANKS):
                 self.blank.add(address)
 

@@ -154,5 +154,48 @@ def launches_by_address(qkvz, ba, conv, ssm, indices, *rest, **options):
     return out, None, None
 
 
+def zeroes_what_it_keeps(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """A counter that each call sets to zero before the kernel counts on."""
+    if "zeroed" not in _kept:
+        _kept["zeroed"] = torch.empty(1, dtype=torch.int32, device=ssm.device)
+    _kept["zeroed"].zero_()
+    out = _out(ssm, indices)
+    count_kernel[(1,)](_kept["zeroed"], out, out.shape[1] * 128)
+    return out, None, None
+
+
+def spoils_what_it_keeps(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """The same, but from the second call on the counter starts at 7."""
+    if "spoiled" not in _kept:
+        _kept["spoiled"] = torch.zeros(1, dtype=torch.int32, device=ssm.device)
+    else:
+        _kept["spoiled"].fill_(7)
+    out = _out(ssm, indices)
+    count_kernel[(1,)](_kept["spoiled"], out, out.shape[1] * 128)
+    return out, None, None
+
+
+def copies_into_what_it_keeps(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """The same by a copy, which is not followed."""
+    if "copied" not in _kept:
+        _kept["copied"] = torch.zeros(1, dtype=torch.int32, device=ssm.device)
+    else:
+        _kept["copied"].copy_(torch.ones(1, dtype=torch.int32, device=ssm.device))
+    out = _out(ssm, indices)
+    count_kernel[(1,)](_kept["copied"], out, out.shape[1] * 128)
+    return out, None, None
+
+
+def reads_what_it_keeps(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Asks on the host what a kernel of the call before left."""
+    if "read" not in _kept:
+        _kept["read"] = torch.zeros(1, dtype=torch.int32, device=ssm.device)
+    elif _kept["read"].item() > 1:
+        raise RuntimeError("saw the contents of device memory")
+    out = _out(ssm, indices)
+    count_kernel[(1,)](_kept["read"], out, out.shape[1] * 128)
+    return out, None, None
+
+
 def makes_events(qkvz, ba, conv, ssm, indices, *rest, **options):
     torch.cuda.Event(enable_timing=True)
