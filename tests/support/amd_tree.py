@@ -100,7 +100,7 @@ class AmdTree:
             "domain": 0,
             "drm_render_minor": minor,
             "unique_id": 0x9246AB0C1D2E3F00 + card,
-            "num_xcc": 8 if mode == "SPX" else 1,
+            "num_xcc": self.model.xccs if mode == "SPX" else 1,
         }
         text = "".join(f"{name} {value}\n" for name, value in properties.items())
         self._node(text, gpu_id=self.gpu_id(card, part), name="gfx942")

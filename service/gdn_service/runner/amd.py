@@ -76,8 +76,8 @@ class AmdProbe:
         if "error" in answer:
             raise DeviceUnavailable(answer["error"])
         (row,) = answer["samples"]
-        by_smi = _sample(row)
-        notes = disagreements(by_kernel, by_smi)
+        by_smi = _sample(row, by_kernel)
+        notes = (*disagreements(by_kernel, by_smi), *_untold(row, by_smi))
         if device.uuid is not None and row["uuid"] not in (None, device.uuid):
             notes = (f"amdsmi calls it {row['uuid']}, the kernel {device.uuid}", *notes)
         return _filled(by_smi, by_kernel), notes
@@ -102,18 +102,39 @@ def _pids(sample: Sample) -> set[int]:
     return {use.pid for use in sample.uses if use.counts}
 
 
-def _sample(row: Answer) -> Sample:
-    uses = tuple(
-        Use(pid=process["pid"], command=process["command"], used=process["used"])
-        for process in row["processes"]
-    )
+def _sample(row: Answer, by_kernel: Sample) -> Sample:
+    known = {use.pid: use for use in by_kernel.uses}
     return Sample(
         used=row["used"],
         total=row["total"],
-        uses=uses,
+        uses=tuple(_use(process, known.get(process["pid"])) for process in row["processes"]),
         partition=row["partition"],
         busy=row["busy_percent"],
     )
+
+
+def _use(process: Answer, by_kernel: Use | None) -> Use:
+    """Whether it lives, and its memory where amdsmi says "N/A", the kernel's files know.
+
+    amdsmi lists a pid from those files, the dead among them; whom they show without
+    memory, or not at all, only holds the driver open.
+    """
+    used = process["used"]
+    if used is None:
+        used = by_kernel.used if by_kernel is not None else 0
+    alive = by_kernel is None or by_kernel.alive
+    return Use(pid=process["pid"], command=process["command"], used=used, alive=alive)
+
+
+def _untold(row: Answer, seen: Sample) -> list[str]:
+    """Whose memory amdsmi does not tell, and that for this reason they do not count."""
+    told = {process["pid"] for process in row["processes"] if process["used"] is not None}
+    return [
+        f"amdsmi does not tell the memory of pid {use.pid} ({use.command}), "
+        "the kernel's files show none"
+        for use in seen.uses
+        if use.pid not in told and use.used == 0
+    ]
 
 
 def _filled(sample: Sample, other: Sample) -> Sample:
@@ -122,4 +143,6 @@ def _filled(sample: Sample, other: Sample) -> Sample:
         sample,
         used=other.used if sample.used is None else sample.used,
         total=other.total if sample.total is None else sample.total,
+        partition=other.partition if sample.partition is None else sample.partition,
+        has_modes=other.has_modes,
     )

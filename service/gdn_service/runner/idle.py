@@ -64,6 +64,8 @@ def _why(
         return "in use by " + "; ".join(map(describe, uses[:_NAMED])) + more, False
     if any(sample.used is None or sample.total is None for sample in samples):
         return "its memory use is not available", False
+    if rule.partition is not None and any(s.has_modes and s.partition is None for s in samples):
+        return f"its partition mode is not available, expected {rule.partition}", False
     if in_use:  # memory of the run itself is there, and cannot be told from a stranger's
         return "", False
     used = max(sample.used or 0 for sample in samples)

@@ -89,5 +89,6 @@ def _sample(row: dict[str, Any]) -> Sample:
         total=row["total"],
         uses=uses,
         partition=row["partition"],
+        has_modes=row["has_modes"],
         busy=row["busy_percent"],
     )

@@ -3,7 +3,7 @@
     {"do": "list", "root": "/"}
         ->  {"devices": [{index, gpu_id, name, gfx, uuid, render, pci, ...}]}
     {"do": "watch", "root", "gpu_id", "samples", "interval_s"}
-        ->  {"samples": [{used, total, partition, busy_percent, processes: [...]}]}
+        ->  {"samples": [{used, total, partition, has_modes, busy_percent, processes: [...]}]}
     anything wrong  ->  {"error": "..."}
 
 Read are KFD's topology (which GPUs, their render node), KFD's processes (who has
@@ -97,7 +97,8 @@ def sample(root: Path, gpu_id: int) -> dict[str, Any]:
     """One look at the GPU that KFD calls `gpu_id`."""
     for node in (root / _NODES).iterdir():
         if _text(node / "gpu_id") == str(gpu_id):
-            card = _card(root, _properties(node / "properties"))
+            facts = _properties(node / "properties")
+            card = _card(root, facts)
             break
     else:
         raise Absent(f"there is no GPU {gpu_id} any more")
@@ -105,6 +106,7 @@ def sample(root: Path, gpu_id: int) -> dict[str, Any]:
         "used": _number(card / "mem_info_vram_used"),
         "total": _number(card / "mem_info_vram_total"),
         "partition": _partition(card),
+        "has_modes": _has_modes(card, facts),
         "memory_partition": _text(card / "current_memory_partition"),
         "busy_percent": _number(card / "gpu_busy_percent"),
         "sclk_mhz": _clock(card / "pp_dpm_sclk"),
@@ -161,6 +163,11 @@ def _command(process: Path) -> str:
 def _partition(card: Path) -> str | None:
     text = _text(card / "current_compute_partition")
     return None if text in (None, "", "N/A") else text
+
+
+def _has_modes(card: Path, facts: dict[str, int]) -> bool:
+    """A card of several XCCs can be split; amdgpu makes the file on every card that can."""
+    return facts.get("num_xcc", 0) > 1 or (card / "current_compute_partition").exists()
 
 
 def _clock(path: Path) -> int | None:

@@ -48,12 +48,14 @@ class Use:
 @dataclass(frozen=True, kw_only=True)
 class Sample:
     """One look at a device. `used` and `total` in bytes, `busy` in percent of the time; None
-    where the driver says nothing or "N/A"."""
+    where the driver says nothing or "N/A". `has_modes`: it has partition modes, so that
+    `partition` None means not told."""
 
     used: int | None = None
     total: int | None = None
     uses: tuple[Use, ...] = ()
     partition: str | None = None
+    has_modes: bool = True
     busy: int | None = None
 
 

@@ -118,6 +118,38 @@ def test_a_process_that_only_the_kernel_shows_is_refused_and_told(
     assert found.notes == ("only the kernel's files show pid 4242",)
 
 
+def test_a_process_that_the_kernel_shows_as_dead_does_not_count(tree: AmdTree, card: Card) -> None:
+    tree.process(99, "python", {tree.gpu_id(0): 5 << 20}, alive=False)
+    card["processes"] = [(99, "python", 5 << 20)]
+    assert report(tree) == IdleReport(used_bytes=IDLE_BYTES)
+    card["used"] = 20 * GIB
+    assert report(tree).dirty
+
+
+def test_memory_that_amdsmi_does_not_tell_of_a_process_the_kernel_does(
+    tree: AmdTree, card: Card
+) -> None:
+    tree.process(4194301, "exporter", {tree.gpu_id(0): 0})
+    card["processes"] = [(4194301, "exporter", "N/A"), (4194302, "monitor", "N/A")]
+    found = report(tree)
+    assert found.idle
+    assert found.notes == tuple(
+        f"amdsmi does not tell the memory of pid {who}, the kernel's files show none"
+        for who in ("4194301 (exporter)", "4194302 (monitor)")
+    )
+    tree.process(4194301, "exporter", {tree.gpu_id(0): GIB})
+    used = report(tree)
+    assert used.why == "in use by pid 4194301 (exporter, 1.0 GiB)"
+    assert used.notes == found.notes[1:]
+
+
+def test_a_mode_that_only_amdsmi_does_not_tell_the_kernel_does(tree: AmdTree, card: Card) -> None:
+    card["partition"] = "N/A"
+    assert report(tree) == IdleReport(used_bytes=IDLE_BYTES)
+    tree.write(f"{tree.card(0)}/current_compute_partition", "N/A\n")
+    assert report(tree).why == "its partition mode is not available, expected SPX"
+
+
 def test_the_process_that_asks_is_left_out(tree: AmdTree, card: Card) -> None:
     card["processes"] = [(os.getpid(), "python3", GIB)]
     assert report(tree) == IdleReport(used_bytes=IDLE_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -128,6 +129,25 @@ def test_not_available_is_not_idle(tree: AmdTree) -> None:
     tree.write(f"{tree.card(0)}/mem_info_vram_used", "N/A\n")
     tree.write(f"{tree.card(0)}/current_compute_partition", "N/A\n")
     assert report(tree).why == "its memory use is not available"
+
+
+@pytest.mark.parametrize("text", ["N/A\n", "\n", None])
+def test_a_mode_that_is_not_told_is_not_idle(tree: AmdTree, text: str | None) -> None:
+    """Without the file as well: eight XCCs are a card that can be split."""
+    path = tree.root / tree.card(0) / "current_compute_partition"
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    assert report(tree).why == "its partition mode is not available, expected SPX"
+
+
+def test_a_card_that_cannot_be_split_has_no_mode_to_tell(tmp_path: Path) -> None:
+    whole = AmdTree(tmp_path, dataclasses.replace(MI355X, xccs=1), cards=1)
+    path = whole.root / whole.card(0) / "current_compute_partition"
+    path.unlink()
+    assert report(whole).idle
+    path.write_text("N/A\n")
+    assert report(whole).why == "its partition mode is not available, expected SPX"
 
 
 def test_a_card_that_is_gone_is_not_available(tree: AmdTree) -> None:
