@@ -14,7 +14,10 @@ from gdn_judge.errors import ProtocolViolation
 from gdn_judge.operands import STORAGE, Array, TensorForm
 
 MAX_STORAGE = 16 << 30  # bytes of all storages of a call together
-MAX_LENGTH = 1 << 40  # of a dimension
+MAX_LENGTH = 1 << 40  # of a dimension, and of a stride
+MAX_DIMENSIONS = 32
+MAX_WARPS = 16
+MAX_SHARED = 1 << 20  # bytes; the emulator holds it to what a workgroup has
 MAX_GROUPS = 1 << 22
 MAX_EVENTS = 256
 
@@ -47,12 +50,19 @@ class View:
         """Raise ProtocolViolation unless the view lies within `size` bytes."""
         if self.dtype not in STORAGE:
             raise ProtocolViolation(f"a tensor of dtype {self.dtype!r} cannot be carried")
-        if not all(0 <= length <= MAX_LENGTH for length in self.shape):
+        if len(self.shape) != len(self.strides) or len(self.shape) > MAX_DIMENSIONS:
+            raise ProtocolViolation(
+                f"a tensor of {len(self.shape)} dimensions with {len(self.strides)} strides"
+            )
+        sound = all(0 <= length <= MAX_LENGTH for length in self.shape)
+        if not sound or math.prod(filter(None, self.shape)) > MAX_STORAGE:
             raise ProtocolViolation(f"a tensor of shape {str(self.shape)[:100]}")
         item = STORAGE[self.dtype].itemsize
         reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         if self.offset < 0 or min(self.strides, default=0) < 0:
             raise ProtocolViolation("a tensor with a negative offset or stride")
+        if max(self.strides, default=0) > MAX_LENGTH:
+            raise ProtocolViolation(f"a tensor with a stride over {MAX_LENGTH}")
         if self.count and self.offset + (reach + 1) * item > size:
             raise ProtocolViolation(f"a tensor reaches past its storage of {size} bytes")
 
@@ -198,6 +208,9 @@ def _check(captured: Captured) -> None:
     views = [*captured.operands.values(), *filter(None, captured.results.values())]
     for view in views:
         view.check(_size(captured, view.storage) if view.count else 0)
+    for code in captured.codes.values():
+        if not 1 <= code.warps <= MAX_WARPS or not 0 <= code.shared <= MAX_SHARED:
+            raise ProtocolViolation(f"a kernel of {code.warps} warps with {code.shared} bytes")
     for event in captured.events:
         _check_event(captured, event)
 
@@ -205,14 +218,19 @@ def _check(captured: Captured) -> None:
 def _check_event(captured: Captured, event: Launched | Filled) -> None:
     if isinstance(event, Filled):
         end = event.offset + event.count * len(event.pattern)
-        if event.offset < 0 or not event.pattern or end > _size(captured, event.storage):
+        forward = event.offset >= 0 and event.count >= 0 and event.pattern
+        if not forward or end > _size(captured, event.storage):
             raise ProtocolViolation("a fill outside its storage")
         return
     if min(event.grid) < 0 or math.prod(event.grid) > MAX_GROUPS:
         raise ProtocolViolation(f"a grid of {event.grid}")
     for argument in event.arguments:
         if isinstance(argument, PointerTo):
-            _size(captured, argument.storage)
+            size = _size(captured, argument.storage)
+            if not 0 <= argument.offset <= size:
+                raise ProtocolViolation(
+                    f"an argument {argument.offset} bytes into a storage of {size} bytes"
+                )
 
 
 def _size(captured: Captured, number: int) -> int:

@@ -69,13 +69,21 @@ def test_one_launch_runs_on_inputs_that_the_candidate_does_not_see(start: Start)
     assert result.counters["read_bytes"] == result.counters["written_bytes"] == 3 * 512
 
 
-def test_several_launches_and_fills(start: Start) -> None:
+@pytest.mark.parametrize("op", ["adds", "makes_zeros_like_operands"])
+def test_several_launches_and_fills(start: Start, op: str) -> None:
     given = operands(2)
-    result = start("small_ops:adds").call(given, BF16)
+    result = start(f"small_ops:{op}").call(given, BF16)
     value = (heads_of(given).astype(np.uint32) << 16).view(np.float32) + np.float32(1.5)
     got = (result.results["out"].astype(np.uint32) << 16).view(np.float32)
     assert np.allclose(got, value, rtol=2**-8)
     assert [kernel.name for kernel in result.kernels] == ["copy_kernel", "add_kernel"]
+
+
+def test_an_empty_view_is_a_null_pointer(start: Start) -> None:
+    given = operands(2)
+    result = start("small_ops:passes_empty_views").call(given, BF16)
+    assert [kernel.name for kernel in result.kernels] == ["copy_kernel", "idle_kernel"]
+    assert np.array_equal(result.results["out"], heads_of(given))
 
 
 def test_memory_that_the_op_keeps_lives_on(start: Start) -> None:

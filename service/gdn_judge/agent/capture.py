@@ -57,6 +57,15 @@ _SCALARS = {
 }
 _FILLS = ("aten.fill_", "aten.zero_")
 _BLANKS = ("aten.empty", "aten.new_empty", "aten.empty_like")
+_FRESH = (  # these ask their input for its form alone
+    *_BLANKS,
+    "aten.new_zeros",
+    "aten.new_ones",
+    "aten.new_full",
+    "aten.zeros_like",
+    "aten.ones_like",
+    "aten.full_like",
+)
 
 
 class CannotCapture(RuntimeError):
@@ -209,7 +218,7 @@ class Recording:
         if value is None or (isinstance(value, int) and value == 0):
             return None, None
         if isinstance(value, torch.Tensor):
-            if not value.numel() and not value.untyped_storage().nbytes():
+            if not value.data_ptr():  # of an empty tensor, also of an empty view
                 return None, None
             storage = self._storage(value)
             return self._at(storage, value.data_ptr())
@@ -250,7 +259,7 @@ class Recording:
         for tensor in inputs:
             if func._schema.is_mutable and tensor is inputs[0]:
                 self.blank.discard(tensor.untyped_storage().data_ptr())
-        if not touched or name.startswith(_BLANKS) or _is_view(func):
+        if not touched or name.startswith(_FRESH) or _is_view(func):
             return
         if name.startswith(_FILLS) and inputs[0].is_contiguous():
             self._fill(inputs[0], args)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from gdn_judge.candidate import Launch as Process
 from gdn_judge.capture import Captured, Code, Launched
 from gdn_judge.contract import OPERANDS, Heads, operand_shapes
 from gdn_judge.emulated import EmulatedExecutor
-from gdn_judge.errors import CandidateRaised, NotModelled
+from gdn_judge.errors import CandidateRaised, NotModelled, ProtocolViolation
 from gdn_judge.operands import CallOptions, Operands, storage_dtype
 from gdn_judge.remote import RemoteExecutor, request
 
@@ -43,9 +43,7 @@ class Compiler(EmulatedExecutor):
             codes = {key: code for key, (code, _) in self.programs.items()}
         else:
             captured, codes = self._other(arch, operands, options, deadline_s)
-        return [
-            (event, codes[event.code]) for event in captured.events if isinstance(event, Launched)
-        ]
+        return with_codes(captured, codes)
 
     def _other(
         self, arch: str, operands: Operands, options: CallOptions, deadline_s: float
@@ -76,6 +74,15 @@ class Compiler(EmulatedExecutor):
         for executor, _ in self._others.values():
             executor.close()
         self._others.clear()
+
+
+def with_codes(captured: Captured, codes: Mapping[str, Code]) -> list[tuple[Launched, Code]]:
+    """The launches of a call beside their code objects, which travel once for all calls."""
+    launches = [event for event in captured.events if isinstance(event, Launched)]
+    for event in launches:
+        if event.code not in codes:
+            raise ProtocolViolation(f"the recording names an unknown code object {event.code[:16]}")
+    return [(event, codes[event.code]) for event in launches]
 
 
 def blank_operands(heads: Heads, rows: int) -> Operands:

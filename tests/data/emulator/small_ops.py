@@ -154,6 +154,29 @@ def launches_by_address(qkvz, ba, conv, ssm, indices, *rest, **options):
     return out, None, None
 
 
+@triton.jit
+def idle_kernel(a, b):
+    pass
+
+
+def passes_empty_views(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """An operand that a kernel does not need, as an empty view."""
+    out = _out(ssm, indices)
+    _copy(qkvz, out)
+    idle_kernel[(1,)](out, out[:0])
+    return out, None, None
+
+
+def makes_zeros_like_operands(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Memory of an operand's form, filled where it is made: out = head of the row + 1.5."""
+    head = qkvz.new_zeros(indices.shape[0], ssm.shape[1], 128)
+    bias, out = torch.full_like(head, 1.5), torch.zeros_like(head)
+    _copy(qkvz, head)
+    assert torch.ones_like(head).shape == head.new_full(head.shape, 2).shape
+    add_kernel[(qkvz.shape[0],)](head, bias, out, head.shape[1] * 128)
+    return out, None, None
+
+
 def zeroes_what_it_keeps(qkvz, ba, conv, ssm, indices, *rest, **options):
     """A counter that each call sets to zero before the kernel counts on."""
     if "zeroed" not in _kept:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from gdn_judge import capture
+from gdn_judge.codeobject.compiler import with_codes
 from gdn_judge.errors import ProtocolViolation
 
 VIEW = {"storage": 1, "offset": 4, "dtype": "bfloat16", "shape": [2, 3], "strides": [4, 1]}
+FLAT = {**VIEW, "strides": [0, 0, 0]}
 GOOD: dict[str, Any] = {
     "form_error": "",
     "results": {"out": VIEW, "quantized": None, "scales": None},
@@ -45,6 +47,19 @@ def test_a_good_recording() -> None:
     assert captured.storages[3].contents == b"\1\2"
     assert captured.alive == {2}
     assert captured.results["quantized"] is None
+
+
+def test_a_pointer_may_stand_at_the_end_of_its_memory() -> None:
+    (argument, *_) = capture.read(spoil("events/1/arguments/0/offset", 18)).events[1].arguments  # type: ignore[union-attr]
+    assert argument == capture.PointerTo(1, 18)
+
+
+def test_a_launch_of_a_code_object_that_never_travelled_is_refused() -> None:
+    captured = capture.read({**GOOD, "codes": {}})
+    known = capture.read(GOOD).codes
+    assert [code.name for _, code in with_codes(captured, known)] == ["kernel"]
+    with pytest.raises(ProtocolViolation, match="unknown code object k"):
+        with_codes(captured, {})
 
 
 def test_a_view_reads_with_offset_and_strides() -> None:
@@ -83,6 +98,17 @@ def spoil(path: str, value: Any) -> dict[str, Any]:
         ("events/1/grid", [1, 1], "cannot be read"),
         ("events/1/arguments", [{"storage": 12, "offset": 0}], "unknown storage 12"),
         ("events/1/arguments", [{"bytes": "0g"}], "cannot be read"),
+        ("events/1/arguments/0/offset", -8, "an argument -8 bytes into a storage of 18 bytes"),
+        ("events/1/arguments/0/offset", 19, "an argument 19 bytes into a storage of 18 bytes"),
+        ("events/1/arguments/0/offset", 1 << 70, "bytes into a storage of 18 bytes"),
+        ("events/0/count", -1, "a fill outside its storage"),
+        ("results/out/strides", [1], "2 dimensions with 1 strides"),
+        ("results/out/shape", [0, 1 << 40, 1 << 40], "3 dimensions with 2 strides"),
+        ("results/out", FLAT | {"shape": [0, 1 << 40, 1 << 40]}, "a tensor of shape"),
+        ("results/out", FLAT | {"shape": [1, 1, 1], "strides": [1 << 70, 1, 1]}, "a stride over"),
+        ("results/out", FLAT | {"shape": [1] * 65, "strides": [1] * 65}, "65 dimensions"),
+        ("codes/k/warps", 0, "a kernel of 0 warps"),
+        ("codes/k/shared", -1, "with -1 bytes"),
         ("storages/0/bytes", -1, "a storage of -1 bytes"),
         ("storages/2/bytes", 5, "another size"),
         ("storages/3/bytes", 16 << 30, "bytes together"),
