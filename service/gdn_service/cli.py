@@ -15,6 +15,7 @@ from gdn_service import application, doctor
 from gdn_service.auth import Scope, create_token
 from gdn_service.clock import iso
 from gdn_service.errors import ServiceError, SettingsError
+from gdn_service.jobs.baseline import why_no_baseline
 from gdn_service.jobs.placement import why_no_jobs
 from gdn_service.runner.inventory import Inventory, build_probes
 from gdn_service.settings import Settings, load_settings
@@ -187,8 +188,15 @@ def run_accept(
     if withdraw == bool(reason and reason.strip()):
         raise SettingsError("give --reason TEXT to accept the run, or --withdraw, not both")
     with _store() as store, store.write() as tx:
-        if not tx.results.accept(run_id, None if withdraw else reason):
-            raise SettingsError(f"there is no failed run {run_id!r}; gdn-client show names runs")
+        run = tx.jobs.run(run_id)
+        if run is None:
+            raise SettingsError(f"there is no run {run_id!r}; gdn-client show names runs")
+        why = "" if withdraw else why_no_baseline(run)
+        if why:
+            raise SettingsError(f"run {run_id} cannot be a baseline: {why}")
+        if withdraw and run.accepted is None:
+            raise SettingsError(f"run {run_id} is not accepted as a baseline")
+        tx.results.accept(run_id, None if withdraw else reason)
     _say(f"run {run_id} is {'no longer ' if withdraw else ''}accepted as a baseline")
 
 

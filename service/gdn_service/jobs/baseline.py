@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gdn_judge.document import Suite
+from gdn_judge.document import Suite, Verdict
 from gdn_service.jobs.assignment import Assignment
 from gdn_service.runner.checkouts import Checkouts
+from gdn_service.store.models import Run
 from gdn_service.store.store import Store
 
 COMPARED = (Suite.CODEOBJECT,)  # suites that judge against an earlier result
@@ -25,6 +26,20 @@ class Baseline:
     commit: str
     commits_behind: int
     document: str
+
+
+def why_no_baseline(run: Run) -> str:
+    """Why nothing is compared with a run even when an operator accepts it, or ""."""
+    if run.suite not in COMPARED:
+        return f"it is of the suite {run.suite}; only {', '.join(COMPARED)} compares with another"
+    if run.verdict != Verdict.FAILED:
+        ended = run.verdict or run.state
+        return f"it is {ended}, not failed; a run that passed is one as it is"
+    if run.partial:
+        return "it is partial: some planned cases did not run; retry the job"
+    if not run.valid:
+        return "it is void: its device was not in order; retry the job"
+    return ""
 
 
 def find_baseline(store: Store, checkouts: Checkouts, asked: Assignment) -> Baseline | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -11,12 +12,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
-from gdn_service import doctor
+from gdn_judge.document import Document, Suite, Verdict
+from gdn_service import application, doctor
 from gdn_service.cli import app
 from gdn_service.errors import InvalidRequest
 from gdn_service.settings import load_settings
+from gdn_service.store.models import Run
+from gdn_service.store.store import Store
 from gdn_service.targets import new_target
+from support.service_rows import DEVICE, add_device, add_job, add_target, document
 
 
 class Command:
@@ -65,7 +71,55 @@ def test_only_a_failed_run_is_accepted_and_only_with_a_reason(command: Command) 
         )
     unknown = command("run", "accept", "r0", "--reason", "meant")
     assert unknown.returncode == 2
-    assert "there is no failed run 'r0'" in unknown.stderr
+    assert "there is no run 'r0'" in unknown.stderr
+
+
+NO_BASELINE = [
+    ({"suite": Suite.CORRECTNESS}, "it is of the suite correctness; only codeobject compares"),
+    ({"partial": True}, "it is partial: some planned cases did not run"),
+    ({"verdict": Verdict.PASSED}, "it is passed, not failed; a run that passed is one as it is"),
+]
+
+
+def test_a_run_that_nothing_is_compared_with_is_not_accepted(command: Command) -> None:
+    assert command("migrate").returncode == 0
+    failed = document(suite=Suite.CODEOBJECT, verdict=Verdict.FAILED, reason="spills")
+    with application.open_store(load_settings(data_dir=command.data_dir)) as store:
+        add_target(store)
+        add_device(store)
+        usable, *others = [
+            finished(store, dataclasses.replace(failed, **change))
+            for change in ({}, *(change for change, _ in NO_BASELINE))
+        ]
+        for run_id, (_, why) in zip(others, NO_BASELINE, strict=True):
+            refused = command("run", "accept", run_id, "--reason", "meant")
+            assert refused.returncode == 2
+            assert f"run {run_id} cannot be a baseline: {why}" in refused.stderr
+        never = command("run", "accept", usable, "--withdraw")
+        assert (never.returncode, never.stderr) == (
+            2,
+            f"gdn-service: run {usable} is not accepted as a baseline\n",
+        )
+        assert command("run", "accept", usable, "--reason", "meant").returncode == 0
+        assert accepted(store) == {usable: "meant"}
+        assert command("run", "accept", usable, "--withdraw").returncode == 0
+        assert accepted(store) == {}
+
+
+def finished(store: Store, judged: Document) -> str:
+    """The id of a run with `judged` as its document."""
+    (run,) = add_job(store, suites=(judged.suite,)).runs
+    with store.write() as tx:
+        tx.jobs.start_run(run.id, DEVICE)
+        tx.results.receive(run.id, judged.to_json())
+        assert tx.results.store(run.id, judged)
+    return run.id
+
+
+def accepted(store: Store) -> dict[str, str | None]:
+    with store.read() as tx:
+        runs = tx.session.scalars(select(Run).where(Run.accepted.is_not(None)))
+        return {run.id: run.accepted for run in runs}
 
 
 def test_a_local_repository_becomes_an_absolute_path(command: Command, tmp_path: Path) -> None:
