@@ -11,7 +11,12 @@ import pytest
 from gdn_judge import candidate, generate, reference
 from gdn_judge.contract import Heads
 from gdn_judge.emulated import EmulatedExecutor
-from gdn_judge.errors import CandidateFaulted, CandidateRaised, NotModelled
+from gdn_judge.errors import (
+    CandidateFaulted,
+    CandidateRaised,
+    CandidateRefused,
+    NotModelled,
+)
 from gdn_judge.numerics import Rounding
 from gdn_judge.operands import CallOptions, Operands
 
@@ -130,6 +135,26 @@ def test_operands_look_like_a_gpus(start: Start) -> None:
     given = operands(3)
     result = start("small_ops:wants_a_gpu").call(given, BF16)
     assert np.array_equal(result.results["out"], heads_of(given))
+
+
+def test_memory_elsewhere_is_not_the_gpus(start: Start) -> None:
+    for op, where in (("launches_on_the_cpu", "cpu"), ("launches_on_another_gpu", "cuda:3")):
+        with pytest.raises(CandidateRefused, match=f"a pointer argument of a kernel is on {where}"):
+            start(f"small_ops:{op}").call(operands(1), BF16)
+    result = start("small_ops:returns_from_the_cpu").call(operands(1), BF16)
+    assert result.form_error == "out is on cpu, not on cuda:0"
+
+
+def test_results_in_memory_that_an_earlier_call_returned_have_no_form(start: Start) -> None:
+    executor = start("small_ops:returns_one_buffer")
+    errors = [executor.call(operands(rows), BF16).form_error for rows in (2, 3)]
+    assert errors == ["", "out lies in memory that an earlier call returned or kept"]
+
+
+def test_the_host_reads_no_device_data_past_torch(start: Start) -> None:
+    for op, way in (("reads_a_list", "tolist"), ("writes_through_numpy", "numpy")):
+        with pytest.raises(NotModelled, match=rf"the host reads device data: Tensor\.{way}"):
+            start(f"small_ops:{op}").call(operands(1), BF16)
 
 
 def test_addresses_are_traced_to_the_memory_they_point_into(start: Start) -> None:

@@ -10,6 +10,7 @@ operator on device data is refused by name.
 from __future__ import annotations
 
 import base64
+import ctypes
 import hashlib
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -104,7 +105,7 @@ class Capture:
         """Call `run`, which returns what the op returns, and describe its launches."""
         self._recording = recording = Recording(self, operands)
         try:
-            with presented.Presented(), _Watch(recording):
+            with presented.Presented(recording.reading), _Watch(recording):
                 results = run()
             reply = recording.reply(results)
         finally:
@@ -220,22 +221,24 @@ class Recording:
         if isinstance(value, torch.Tensor):
             if not value.data_ptr():  # of an empty tensor, also of an empty view
                 return None, None
-            storage = self._storage(value)
-            return self._at(storage, value.data_ptr())
+            return self._at(value.untyped_storage(), value.data_ptr())
         if isinstance(value, int):
             for known in (*self._alive.values(), *self.capture.kept()):
                 address = known.data_ptr()
                 if address <= value < address + max(1, known.nbytes()):
-                    return self._at(self._entry(known), value)
+                    return self._at(known, value)
             raise CannotCapture(f"the address {value:#x} is of no tensor that this call used")
         if hasattr(value, "data_ptr"):
             return self._pointer(int(value.data_ptr()))
         raise CannotCapture(f"a pointer argument of type {type(value).__name__}")
 
-    @staticmethod
-    def _at(storage: dict[str, Any], pointer: int) -> tuple[Any, int]:
-        offset = pointer - storage["address"]
-        return {"storage": storage["id"], "offset": offset}, storage["address"]
+    def _at(self, storage: torch.UntypedStorage, pointer: int) -> tuple[Any, int]:
+        where = presented.place(storage)
+        if where != presented.DEVICE:  # as Triton's launchers do
+            raise ValueError(f"a pointer argument of a kernel is on {where}: it cannot be accessed")
+        entry = self._entry(storage)
+        offset = pointer - entry["address"]
+        return {"storage": entry["id"], "offset": offset}, entry["address"]
 
     # torch operators between launches
 
@@ -251,6 +254,11 @@ class Recording:
                 self._alive[address] = tensor.untyped_storage()
             if name.startswith(_BLANKS):
                 self.blank.add(address)
+
+    def reading(self, way: str, tensor: torch.Tensor) -> None:
+        """Refuse to let the host read device data past torch's operators."""
+        if tensor.untyped_storage().data_ptr() in self.device:
+            raise CannotCapture(f"the host reads device data: Tensor.{way}")
 
     def before(self, name: str, args: tuple[Any, ...], kwargs: Any, func: Any) -> None:
         """Refuse an operator that reads or changes device data in a way that is not followed."""
@@ -290,8 +298,8 @@ class Recording:
             error = f"should return a tuple of three, returned a {type(results).__name__}"
         else:
             for name, tensor in zip(("out", "quantized", "scales"), results, strict=True):
-                if tensor is not None and not isinstance(tensor, torch.Tensor):
-                    error = f"{name} should be a tensor, got {type(tensor).__name__}"
+                error = self._problem(name, tensor)
+                if error:
                     break
                 given[name] = self._result(tensor)
         return {
@@ -305,6 +313,20 @@ class Recording:
                 for entry in self.storages.values()
             ],
         }
+
+    def _problem(self, name: str, result: Any) -> str:
+        """What is wrong with where a result lies, or ""."""
+        if result is None:
+            return ""
+        if not isinstance(result, torch.Tensor):
+            return f"{name} should be a tensor, got {type(result).__name__}"
+        storage = result.untyped_storage()
+        where = presented.place(storage)
+        if where != presented.DEVICE:
+            return f"{name} is on {where}, not on {presented.DEVICE}"
+        if result.numel() and self.capture.known(storage) is not None:
+            return f"{name} lies in memory that an earlier call returned or kept"
+        return ""
 
     def _result(self, tensor: torch.Tensor | None) -> Any:
         if tensor is None:
@@ -369,8 +391,7 @@ def _weak(storage: torch.UntypedStorage) -> Any:
 
 
 def _raw(storage: torch.UntypedStorage) -> bytes:
-    view: Any = torch.tensor([], dtype=torch.uint8).set_(storage).numpy()
-    return bytes(view.tobytes())
+    return ctypes.string_at(storage.data_ptr(), storage.nbytes())
 
 
 def _packed(data: bytes) -> Any:

@@ -2,8 +2,8 @@
 
 Wrappers of kernels ask `tensor.is_cuda` and `tensor.device`, allocate on that device
 and ask `torch.cuda` for its current stream. Here they get the answers that the GPU
-gives; what they allocate lies in CPU memory. A tensor that an op makes on the CPU looks
-like one of the device too. What needs a real device is refused by name.
+gives; what they allocate lies in CPU memory. What an op makes on the CPU, or on another
+GPU, is remembered: `place` tells it apart. What needs a real device is refused by name.
 """
 
 from __future__ import annotations
@@ -14,34 +14,127 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.multiprocessing import reductions
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 DEVICE = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
 _PINNED = "pin_memory"
+_weak: Any = reductions.StorageWeakRef
+_elsewhere: dict[int, tuple[Any, torch.device]] = {}  # address -> weak storage, where it lies
+
+
+def place(storage: torch.UntypedStorage) -> torch.device:
+    """Where memory of this process would lie if there were the GPU: `DEVICE` or elsewhere."""
+    if storage.device.type != _CPU.type:
+        return storage.device
+    ref, device = _elsewhere.get(storage.data_ptr(), (None, DEVICE))
+    return DEVICE if ref is None or ref.expired() else device
+
+
+def _put(storage: torch.UntypedStorage, device: torch.device) -> None:
+    if storage.device.type != _CPU.type or not storage.nbytes():
+        return
+    _elsewhere.pop(storage.data_ptr(), None)
+    if device != DEVICE:
+        _elsewhere[storage.data_ptr()] = _weak(storage), device
 
 
 class Presented(TorchFunctionMode):
-    """While it is entered every tensor is one of `DEVICE`."""
+    """While it is entered tensors are of `DEVICE` unless they are made elsewhere.
+
+    `reading` is asked before the host reads a tensor in a way that no torch operator
+    shows, with the name of that way; it may raise.
+    """
+
+    def __init__(self, reading: Callable[[str, torch.Tensor], None] | None = None) -> None:
+        super().__init__()
+        self._reading = reading
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        kwargs = {key: value for key, value in (kwargs or {}).items() if key != _PINNED}
         answer = _ANSWERS.get(func)
         if answer is not None:
-            return answer(*args, **(kwargs or {}))
+            return answer(*args, **kwargs)
         if func is torch.device:  # naming the device is not using it
-            return func(*args, **(kwargs or {}))
-        kwargs = {key: value for key, value in (kwargs or {}).items() if key != _PINNED}
-        return func(*_on_cpu(args), **_on_cpu(kwargs))
+            return func(*args, **kwargs)
+        if func in _READS and self._reading is not None:
+            self._reading(_READS[func], args[0])
+        if func in _MOVES:
+            return _moved(func, args, kwargs)
+        inputs = _tensors((args, kwargs))
+        result = func(*_on_cpu(args), **_on_cpu(kwargs))
+        _settle(result, inputs, _device(kwargs.get("device")) or _common(inputs))
+        return result
+
+
+def _settle(result: Any, inputs: list[torch.Tensor], device: torch.device) -> None:
+    """Memory that `result` has and `inputs` have not is new, and lies on `device`."""
+    made = _tensors(result)
+    known = {tensor.untyped_storage().data_ptr() for tensor in inputs} if made else set()
+    for tensor in made:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            _put(storage, device)
+
+
+def _common(inputs: list[torch.Tensor]) -> torch.device:
+    """Where an operator's result lies: on the GPU if an input does, on the CPU without inputs."""
+    places = [_place(tensor) for tensor in inputs]
+    return DEVICE if DEVICE in places else next(iter(places), _CPU)
+
+
+def _moved(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """Tensor.to, .cpu or .cuda: a copy where the tensor would lie elsewhere before."""
+    tensor, *rest = args
+    if func is torch.Tensor.to:
+        asked = next(
+            (
+                _place(value) if isinstance(value, torch.Tensor) else _device(value)
+                for value in (*rest, *kwargs.values())
+                if isinstance(value, str | torch.device | torch.Tensor)
+            ),
+            None,
+        )
+    else:
+        asked = _CPU if func is torch.Tensor.cpu else _device(rest[0] if rest else DEVICE)
+        rest, kwargs = [_CPU], {}
+    target = asked or _place(tensor)
+    result: torch.Tensor = torch.Tensor.to(tensor, *_on_cpu(rest), **_on_cpu(kwargs))
+    if result.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+        if target == _place(tensor):
+            return result
+        result = result.clone()
+    _put(result.untyped_storage(), target)
+    return result
+
+
+def _place(tensor: torch.Tensor) -> torch.device:
+    return place(tensor.untyped_storage())
+
+
+def _device(named: Any) -> torch.device | None:
+    """The device that an argument names; a GPU without a number is `DEVICE`."""
+    if named is None:
+        return None
+    device = torch.device(DEVICE.type, named) if isinstance(named, int) else torch.device(named)
+    return DEVICE if device == torch.device(DEVICE.type) else device
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _on_cpu(tree: Any) -> Any:
-    return tree_map(_elsewhere, tree)
+    if isinstance(tree, dict) and isinstance(tree.get("device"), int):
+        tree = {**tree, "device": _CPU}
+    return tree_map(_here, tree)
 
 
-def _elsewhere(value: Any) -> Any:
+def _here(value: Any) -> Any:
     if isinstance(value, torch.device) and value.type == DEVICE.type:
         return _CPU
     if isinstance(value, str) and value.partition(":")[0] == DEVICE.type:
@@ -49,17 +142,19 @@ def _elsewhere(value: Any) -> Any:
     return value
 
 
-def _same(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    return tensor
-
-
 _TENSOR: Any = torch.Tensor
 _ANSWERS: dict[Any, Callable[..., Any]] = {
-    _TENSOR.is_cuda.__get__: lambda tensor: True,
-    _TENSOR.is_cpu.__get__: lambda tensor: False,
-    _TENSOR.device.__get__: lambda tensor: DEVICE,
-    torch.Tensor.get_device: lambda tensor: DEVICE.index,
-    torch.Tensor.cuda: _same,
+    _TENSOR.is_cuda.__get__: lambda tensor: _place(tensor).type == DEVICE.type,
+    _TENSOR.is_cpu.__get__: lambda tensor: _place(tensor).type == _CPU.type,
+    _TENSOR.device.__get__: lambda tensor: _place(tensor),
+    torch.Tensor.get_device: lambda tensor: -1 if (i := _place(tensor).index) is None else i,
+}
+_MOVES = (torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda)
+_READS: dict[Any, str] = {
+    torch.Tensor.tolist: "tolist",
+    torch.Tensor.numpy: "numpy",
+    torch.Tensor.__array__: "__array__",
+    torch.Tensor.__dlpack__: "__dlpack__",
 }
 
 

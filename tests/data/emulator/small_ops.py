@@ -29,7 +29,8 @@ def count_kernel(counter, target, width: tl.constexpr):
 
 
 def _out(ssm_state, indices):
-    return torch.empty(indices.shape[0], ssm_state.shape[1], 128, dtype=torch.bfloat16)
+    shape = indices.shape[0], ssm_state.shape[1], 128
+    return torch.empty(shape, dtype=torch.bfloat16, device=ssm_state.device)
 
 
 def _copy(qkvz, out, shift=0):
@@ -67,7 +68,7 @@ def adds(qkvz, ba, conv, ssm, indices, *rest, **options):
     return out, None, None
 
 
-_counter = torch.zeros(1, dtype=torch.int32)
+_counter = torch.zeros(1, dtype=torch.int32, device="cuda")
 
 
 def counts(qkvz, ba, conv, ssm, indices, *rest, **options):
@@ -174,6 +175,56 @@ def makes_zeros_like_operands(qkvz, ba, conv, ssm, indices, *rest, **options):
     _copy(qkvz, head)
     assert torch.ones_like(head).shape == head.new_full(head.shape, 2).shape
     add_kernel[(qkvz.shape[0],)](head, bias, out, head.shape[1] * 128)
+    return out, None, None
+
+
+def reads_a_list(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Asks on the host for an operand."""
+    indices.tolist()
+    return copies(qkvz, ba, conv, ssm, indices)
+
+
+def writes_through_numpy(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Changes its result on the host, past torch."""
+    out, *others = copies(qkvz, ba, conv, ssm, indices)
+    out.view(torch.int16).numpy()[...] = 0
+    return out, *others
+
+
+def launches_on_the_cpu(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Forgets to say where out is to lie."""
+    out = torch.empty(indices.shape[0], ssm.shape[1], 128, dtype=torch.bfloat16)
+    assert not out.is_cuda
+    _copy(qkvz, out)
+    return out, None, None
+
+
+def launches_on_another_gpu(qkvz, ba, conv, ssm, indices, *rest, **options):
+    out = torch.empty_like(_out(ssm, indices), device="cuda:3")
+    assert out.get_device() == 3
+    _copy(qkvz, out)
+    return out, None, None
+
+
+def returns_from_the_cpu(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Moves memory between the CPU and the GPU; forgets to do so once."""
+    out = torch.zeros(indices.shape[0], ssm.shape[1], 128, dtype=torch.bfloat16)
+    moved = out.to(ssm.device)
+    assert moved.data_ptr() != out.data_ptr()
+    assert (moved.cpu().is_cpu, moved.is_cuda, out.cuda().is_cuda) == (True, True, True)
+    assert (out + 1).is_cpu
+    assert moved.new_zeros(1, device="cpu").is_cpu
+    assert moved.to(torch.float32).device == ssm.device
+    _copy(qkvz, moved)
+    return out, None, None
+
+
+def returns_one_buffer(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Every call's out lies in the same memory."""
+    if "one" not in _kept:
+        _kept["one"] = torch.empty(8 * 256, dtype=torch.bfloat16, device=ssm.device)
+    out = _kept["one"][: indices.shape[0] * 256].view(-1, 2, 128)
+    _copy(qkvz, out)
     return out, None, None
 
 
