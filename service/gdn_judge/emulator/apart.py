@@ -141,8 +141,13 @@ class Workers:
             # a fork inherits the earlier links too: each worker closes them
             arguments = (self._arena, self._build, self._step, theirs, [*self._live, ours])
             process = _FORK.Process(target=_work, args=arguments, daemon=True)
-            processes.start_own(process)
-            theirs.close()
+            try:
+                processes.start_own(process)
+            except OSError as error:
+                ours.close()
+                raise Entangled(f"a process cannot be started: {error}") from error
+            finally:
+                theirs.close()
             self._live[ours] = process, set()
 
     def _begin(
@@ -366,12 +371,16 @@ def _one(
         step(machine)
     except NoProgress:
         failed = Entangled("a batch may wait for another one")
-    except EmulatorError as error:
-        failed = Spoiled(f"alone, a batch ends with: {error}")
+    except Exception as error:  # noqa: BLE001 - one process meets it again, and raises it
+        failed = Spoiled(f"alone, a batch ends with: {_named(error)}")
     touched = [_touched(buffer) for buffer in buffers]
     for buffer, place, part in zip(buffers, places, touched, strict=True):
         _put_back(arena, buffer, place, part)
     return failed or (done(machine), touched)
+
+
+def _named(error: Exception) -> str:
+    return str(error) if isinstance(error, EmulatorError) else f"{type(error).__name__}: {error}"
 
 
 def _touched(buffer: Buffer) -> Touched:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from gdn_judge.emulator import apart, launch
 from gdn_judge.emulator.apart import Workers
 from gdn_judge.emulator.errors import GlobalRace, KernelFault, Uninitialised, WorkerDied
 from gdn_judge.emulator.launch import Launch, Pointer, Report, Schedule, spread_over
+from gdn_judge.emulator.machine import Machine
 from gdn_judge.emulator.memory import Buffer, make_buffer
 from support.emulator import program
 
@@ -197,6 +199,38 @@ def test_faults_are_those_of_one_process(body: str, workers: Workers) -> None:
         found.append((type(caught.value), str(caught.value)))
     assert found[0] == found[1]
     assert (found[0][0] is GlobalRace) == (body is SAME_BYTE)
+
+
+def test_a_fault_of_the_emulator_is_that_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Machine.step
+
+    def fail(machine: Machine, quantum: int) -> bool:
+        if int(machine.group_of_row.max()) > 1000:
+            raise IndexError("what one instruction meets")
+        return step(machine, quantum)
+
+    monkeypatch.setattr(Machine, "step", fail)
+    for count in (1, 2, 3):
+        workers = spread_over(count) if count > 1 else None
+        with pytest.raises(IndexError, match="what one instruction meets"):
+            run(DOUBLE, workers)
+        if workers is not None:
+            workers.close()
+
+
+def test_a_refused_fork_leaves_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    alone, _ = run(DOUBLE, None)
+    monkeypatch.setattr(os, "fork", refuse)
+    workers = spread_over(2)
+    buffers, report = run(DOUBLE, workers)
+    assert np.array_equal(buffers[1].data, alone[1].data)
+    assert report.entangled == (
+        "a process cannot be started: [Errno 11] Resource temporarily unavailable"
+    )
+    assert not workers._live
 
 
 def test_blank_memory_that_nobody_wrote_is_still_a_fault(workers: Workers) -> None:
