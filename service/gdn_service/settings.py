@@ -109,7 +109,7 @@ class Settings(BaseSettings):
     """A worker silent for so long is dead; more than twice `GDN_HEARTBEAT_S`."""
 
     bundle_max_bytes: int = Field(64 << 20, ge=1)
-    """Largest git bundle that is taken."""
+    """Largest git bundle that is taken, and kept with the commits below it that are not pushed."""
     tree_max_bytes: int = Field(512 << 20, ge=1)
     """Largest commit's tree, exported."""
     tree_max_files: int = Field(50_000, ge=1)

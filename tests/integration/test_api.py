@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -227,25 +228,67 @@ def test_an_unreachable_repository_is_not_the_callers_fault(api: Api, tmp_path: 
     problem(api.submit(target="gone"), 503, "repository_unavailable")
 
 
-def test_a_bundle_makes_an_unpushed_commit_available(api: Api, tmp_path: Path) -> None:
-    base = api.repo.git("rev-parse", "HEAD")
-    dev = Repo(tmp_path / "dev")
-    dev.git("fetch", "--quiet", str(api.repo.path), "main")
+def clone_of(repo: Repo, folder: Path) -> Repo:
+    dev = Repo(folder)
+    dev.git("fetch", "--quiet", str(repo.path), "main")
     dev.git("reset", "--quiet", "--hard", "FETCH_HEAD")
-    sha = dev.commit("unpushed", {"new": "1"})
-    dev.git("bundle", "create", "--quiet", "b", f"{base}..main")
-    answer = api.call(
+    return dev
+
+
+def send_bundle(api: Api, dev: Repo, base: str, target: str = "demo") -> httpx.Response:
+    """What `dev` has on `main` since `base`."""
+    path = dev.path.with_name("sent.bundle")
+    dev.git("bundle", "create", "--quiet", str(path), f"{base}..main")
+    answer: httpx.Response = api.call(
         "POST",
         "/bundles",
-        params={"target": "demo"},
-        content=(dev.path / "b").read_bytes(),
+        params={"target": target},
+        content=path.read_bytes(),
         headers={"Content-Type": "application/octet-stream"},
     )
+    return answer
+
+
+def test_a_bundle_makes_an_unpushed_commit_available(api: Api, tmp_path: Path) -> None:
+    base = api.repo.git("rev-parse", "HEAD")
+    dev = clone_of(api.repo, tmp_path / "dev")
+    sha = dev.commit("unpushed", {"new": "1"})
+    answer = send_bundle(api, dev, base)
     assert answer.status_code == 201, answer.text
     assert answer.json()["heads"] == [{"ref": "refs/heads/main", "sha": sha}]
     job = api.submit(sha, bundle=answer.json()["id"], worktree=True, subject="my work")
     assert job.status_code == 201, job.text
     assert (job.json()["subject"], job.json()["worktree"]) == ("my work", True)
+
+
+def test_a_bundle_that_grows_past_the_limit_by_what_it_builds_on_is_refused(
+    api: Api, tmp_path: Path
+) -> None:
+    """Each is under 100 kB; the second one's kept form has both."""
+    dev = clone_of(api.repo, tmp_path / "dev")
+    for status in (201, 413):
+        base = dev.git("rev-parse", "HEAD")
+        sha = dev.commit("large", {"large": random.Random(status).randbytes(50_000).hex()})
+        answer = send_bundle(api, dev, base)
+        assert answer.status_code == status, answer.text
+    told = problem(answer, 413, "payload_too_large")
+    assert told["detail"].startswith("with the earlier commits that it builds on")
+    assert told["detail"].endswith("bytes, and may have 100000; push those commits")
+    problem(api.submit(sha), 404, "unknown_commit")
+
+
+def test_a_job_takes_no_bundle_of_another_target(api: Api, tmp_path: Path) -> None:
+    with api.store.write() as tx:
+        tx.targets.put(demo_target(api.repo.path, name="other"))
+    base = api.repo.git("rev-parse", "HEAD")
+    dev = clone_of(api.repo, tmp_path / "dev")
+    sha = dev.commit("unpushed", {"new": "1"})
+    bundle = send_bundle(api, dev, base, "other").json()["id"]
+    told = problem(api.submit(sha, bundle=bundle), 422, "invalid_request")
+    assert told["detail"] == (
+        f"bundle {bundle} was sent for target 'other', not for 'demo'; upload it again for this one"
+    )
+    assert api.submit(sha, bundle=bundle, target="other").status_code == 201
 
 
 def test_bad_bundles_are_refused(api: Api) -> None:

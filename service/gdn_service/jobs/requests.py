@@ -50,8 +50,8 @@ class JobRequests:
             replayed = self._replay(tx, submission, token, key)
             target = self._target(tx, submission.target)
             kinds = tx.devices.served_kinds()
-            if submission.bundle is not None and tx.bundles.get(submission.bundle) is None:
-                raise NotFound(f"there is no bundle {submission.bundle}; upload it again")
+            if submission.bundle is not None:
+                _bundle_of(tx, submission.bundle, target)
         if replayed is not None:
             return replayed
         suites = _suites(submission.suites, target)
@@ -155,6 +155,18 @@ class JobRequests:
             tx.jobs.cancel_runs(job_id, reason)
             event = {"state": str(JobState.CANCELLED), "reason": reason}
             tx.log.append(job_id, [(log.STATE, event)])
+
+
+def _bundle_of(tx: Transaction, bundle_id: str, target: Target) -> None:
+    """Raises NotFound, and InvalidRequest for a bundle that was sent for another target."""
+    bundle = tx.bundles.get(bundle_id)
+    if bundle is None:
+        raise NotFound(f"there is no bundle {bundle_id}; upload it again")
+    if bundle.target != target.name:
+        raise InvalidRequest(
+            f"bundle {bundle_id} was sent for target {bundle.target!r}, not for {target.name!r}; "
+            "upload it again for this one"
+        )
 
 
 def _answered(tx: Transaction, fingerprint: str) -> Submitted | None:

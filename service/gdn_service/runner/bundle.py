@@ -7,9 +7,12 @@ git; its pack goes through ``git index-pack --strict``, which checks every objec
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from gdn_service.errors import BundleInvalid, GitError
+from gdn_service.errors import BundleInvalid, GitError, PayloadTooLarge, ServiceError
 from gdn_service.runner.git import FULL_SHA, Git
 from gdn_service.runner.mirror import QUARANTINE, UPSTREAM, Mirror
 
@@ -33,6 +36,30 @@ class Bundle:
 
 def import_bundle(git: Git, mirror: Mirror, bundle_id: str, content: bytes) -> list[Head]:
     """Bring the bundle's commits into the mirror; raises BundleInvalid saying why not."""
+    with _imported(git, mirror, bundle_id, content) as bundle:
+        return list(bundle.heads)
+
+
+def receive_bundle(
+    git: Git, mirror: Mirror, bundle_id: str, content: bytes, max_bytes: int
+) -> tuple[list[Head], bytes]:
+    """`import_bundle` of what a client sent: its heads, and the content to keep.
+
+    Raises BundleInvalid, and PayloadTooLarge for more than `max_bytes` to keep.
+    """
+    with _imported(git, mirror, bundle_id, content) as bundle:
+        kept = rebuilt(git, mirror, bundle_id) or content
+        if len(kept) > max_bytes:
+            raise PayloadTooLarge(
+                "with the earlier commits that it builds on and that are not pushed "
+                f"the bundle has {len(kept)} bytes, and may have {max_bytes}; push those commits"
+            )
+        return list(bundle.heads), kept
+
+
+@contextmanager
+def _imported(git: Git, mirror: Mirror, bundle_id: str, content: bytes) -> Iterator[Bundle]:
+    """The bundle, in the locked mirror; nothing of it stays there if the body refuses it."""
     bundle = parse_bundle(content)
     missing = [sha for sha in bundle.prerequisites if not mirror.has(sha)]
     if missing:
@@ -43,11 +70,13 @@ def import_bundle(git: Git, mirror: Mirror, bundle_id: str, content: bytes) -> l
             prerequisites=missing,
         )
     with mirror.locked():
+        before = _packs(mirror)
         try:
             _take(git, mirror, bundle_id, bundle)
-        except GitError as error:
-            raise BundleInvalid(f"the bundle's objects are refused: {error}") from error
-    return list(bundle.heads)
+            yield bundle
+        except ServiceError:
+            _forget(git, mirror, bundle_id, _packs(mirror) - before)
+            raise
 
 
 def rebuilt(git: Git, mirror: Mirror, bundle_id: str) -> bytes | None:
@@ -56,10 +85,7 @@ def rebuilt(git: Git, mirror: Mirror, bundle_id: str) -> bytes | None:
     A client's may build on commits of an earlier bundle, which only this host's mirror
     has; this one any other host can import. None where all of it is pushed by now.
     """
-    refs = git.run(
-        ["for-each-ref", "--format=%(refname)", f"{QUARANTINE}/{bundle_id}"], git_dir=mirror.path
-    )
-    wanted = refs.decode().split()
+    wanted = _refs(git, mirror, bundle_id)
     pushed = ["--not", f"--glob={UPSTREAM}/*"]
     if not git.run(["rev-list", "--max-count=1", *wanted, *pushed], git_dir=mirror.path):
         return None
@@ -102,10 +128,29 @@ def _sha(text: str) -> str:
 
 def _take(git: Git, mirror: Mirror, bundle_id: str, bundle: Bundle) -> None:
     shas = [head.sha for head in bundle.heads]
-    git.feed(["index-pack", "--strict", "--fix-thin", "--stdin"], bundle.pack, git_dir=mirror.path)
-    git.run(
-        ["rev-list", "--objects", "--quiet", "--not", "--all", "--not", "--end-of-options", *shas],
-        git_dir=mirror.path,
-    )
-    for number, sha in enumerate(shas):
-        git.run(["update-ref", f"{QUARANTINE}/{bundle_id}/{number}", sha], git_dir=mirror.path)
+    index = ["index-pack", "--strict", "--fix-thin", "--stdin"]
+    walk = ["rev-list", "--objects", "--quiet", "--not", "--all", "--not", "--end-of-options"]
+    try:
+        git.feed(index, bundle.pack, git_dir=mirror.path)
+        git.run([*walk, *shas], git_dir=mirror.path)
+        for number, sha in enumerate(shas):
+            git.run(["update-ref", f"{QUARANTINE}/{bundle_id}/{number}", sha], git_dir=mirror.path)
+    except GitError as error:
+        raise BundleInvalid(f"the bundle's objects are refused: {error}") from error
+
+
+def _forget(git: Git, mirror: Mirror, bundle_id: str, packs: set[Path]) -> None:
+    """Else the mirror would have a refused commit, and a job could ask for it without a bundle."""
+    for ref in _refs(git, mirror, bundle_id):
+        git.run(["update-ref", "-d", ref], git_dir=mirror.path)
+    for path in sorted(packs):  # the index first: without it git does not see the pack
+        path.unlink()
+
+
+def _refs(git: Git, mirror: Mirror, bundle_id: str) -> list[str]:
+    words = ["for-each-ref", "--format=%(refname)", f"{QUARANTINE}/{bundle_id}"]
+    return git.run(words, git_dir=mirror.path).decode().split()
+
+
+def _packs(mirror: Mirror) -> set[Path]:
+    return set((mirror.path / "objects" / "pack").iterdir())

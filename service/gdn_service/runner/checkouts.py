@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from gdn_service.errors import BundleInvalid, GitError, TreeError, UnknownCommit
-from gdn_service.runner.bundle import Head, import_bundle, rebuilt
+from gdn_service.runner.bundle import Head, import_bundle, receive_bundle
 from gdn_service.runner.checkout import Checkout, Limits, export_tree, remove_tree
 from gdn_service.runner.git import FULL_SHA, Git
 from gdn_service.runner.mirror import CommitFacts, Mirror
@@ -52,11 +52,14 @@ class Checkouts:
     def import_bundle(
         self, target: Target, bundle_id: str, content: bytes
     ) -> tuple[list[Head], bytes]:
-        """Its heads, and the content to keep: a bundle that every other host can import."""
+        """Its heads, and the content to keep: a bundle that every other host can import.
+
+        Raises BundleInvalid, MirrorError, PayloadTooLarge.
+        """
         mirror = self.mirror(target)
         mirror.fetch()  # what the bundle builds on may have been pushed a moment ago
-        heads = import_bundle(self._git, mirror, bundle_id, content)
-        return heads, rebuilt(self._git, mirror, bundle_id) or content
+        limit = self._settings.bundle_max_bytes
+        return receive_bundle(self._git, mirror, bundle_id, content, limit)
 
     def bundles_with(self, target: Target, sha: str) -> list[str]:
         """Ids of the bundles without which another host cannot have the commit."""

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
-from gdn_service.errors import BundleInvalid
-from gdn_service.runner.bundle import import_bundle, rebuilt
+from gdn_service.errors import BundleInvalid, PayloadTooLarge
+from gdn_service.runner.bundle import import_bundle, rebuilt, receive_bundle
 from gdn_service.runner.git import Git
 from gdn_service.runner.mirror import Mirror
 from support.service_bench import Repo
@@ -24,7 +25,7 @@ class Desk:
         self.dev.git("reset", "--quiet", "--hard", "FETCH_HEAD")
 
     def bundle(self, *revisions: str) -> bytes:
-        path = self.dev.path / ".bundle"
+        path = self.dev.path / ".git" / "sent.bundle"
         self.dev.git("bundle", "create", "--quiet", str(path), *revisions)
         return path.read_bytes()
 
@@ -78,12 +79,13 @@ def test_a_forged_ref_name_never_reaches_git(desk: Desk, ref: str) -> None:
 
 
 def test_a_commit_whose_objects_are_not_in_the_bundle_is_refused(desk: Desk) -> None:
-    desk.dev.commit("one", {"new": "1"})
+    one = desk.dev.commit("one", {"new": "1"})
     other = desk.dev.commit("two", {"new": "2"})
     content = desk.bundle(f"{desk.base}..main")
     forged = content.replace(other.encode(), b"f" * 40)
     with pytest.raises(BundleInvalid, match="objects are refused"):
         import_bundle(desk.git, desk.mirror, "b1", forged)
+    assert not desk.mirror.has(one)
 
 
 def test_a_filtered_bundle_is_refused(desk: Desk) -> None:
@@ -127,6 +129,29 @@ def test_a_bundle_on_top_of_another_is_kept_so_that_any_host_can_import_it(
     assert head.sha == second
     assert other.has(first)
     assert other.has(second)
+
+
+def test_the_limit_is_on_what_is_kept_and_nothing_of_a_refused_bundle_stays(desk: Desk) -> None:
+    def sent(name: str, base: str) -> tuple[str, bytes]:
+        sha = desk.dev.commit(name, {name: random.Random(name).randbytes(20_000).hex()})
+        return sha, desk.bundle(f"{base}..main")
+
+    first, content = sent("first", desk.base)
+    _, kept = receive_bundle(desk.git, desk.mirror, "b1", content, 40_000)
+    assert 20_000 < len(kept) <= 40_000
+    second, content = sent("second", first)
+    assert 20_000 < len(content) <= 40_000
+    with pytest.raises(
+        PayloadTooLarge, match=r"the bundle has \d+ bytes, and may have 40000; push"
+    ):
+        receive_bundle(desk.git, desk.mirror, "b2", content, 40_000)
+    assert desk.mirror.has(first)
+    assert not desk.mirror.has(second)
+    refs = desk.git.run(["for-each-ref", "--format=%(refname)"], git_dir=desk.mirror.path)
+    assert [r for r in refs.decode().split() if "upstream" not in r] == ["refs/quarantine/b1/0"]
+    heads, kept = receive_bundle(desk.git, desk.mirror, "b3", content, 80_000)
+    assert [head.sha for head in heads] == [second]
+    assert len(kept) > 40_000
 
 
 def test_a_bundle_whose_commits_are_pushed_by_now_is_kept_as_it_came(
