@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.metadata
+import json
 import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gdn_judge import candidate, cases, host, processes, settings
+from gdn_judge import JUDGE_VERSION, candidate, cases, host, processes, settings
 from gdn_judge.cases import Scope
 from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
-from gdn_judge.document import DeviceKind, Document, Scalar, Suite
+from gdn_judge.document import DeviceKind, Document, DocumentError, Scalar, Suite
 from gdn_judge.emulated import EmulatedExecutor
 from gdn_judge.emulator import apart
 from gdn_judge.errors import UsageError
@@ -62,10 +63,8 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
     )
     interpreted = options.device is DeviceKind.INTERPRETER
     facts = environment()
-    baseline = _baseline(options.baseline, options.suite, options.device)
-    if baseline is not None and _other_compiler(baseline, facts):
-        notes = [*notes, _other_compiler(baseline, facts)]
-        baseline = None
+    baseline, why_not = _baseline(options.baseline, options.suite, options.device, facts)
+    notes = [*notes, *([why_not] if why_not else [])]
     request = Request(
         suite=options.suite,
         scope=scope,
@@ -93,15 +92,30 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
     return dataclasses.replace(request, scope=scope), session
 
 
-def _baseline(path: Path | None, suite: Suite, device: DeviceKind) -> Document | None:
+def _baseline(
+    path: Path | None, suite: Suite, device: DeviceKind, facts: Mapping[str, Scalar]
+) -> tuple[Document | None, str]:
+    """The baseline, or None and why the document at `path` cannot be compared with, if one is.
+
+    Raises UsageError for a path given by mistake: no verdict document, or another run's.
+    """
     if path is None:
-        return None
+        return None, ""
     if suite is not Suite.CODEOBJECT:
         raise UsageError(f"--baseline is for the suite codeobject, not {suite.value}")
     try:
-        found = Document.from_json(path.read_text())
+        data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UsageError(f"--baseline {path} is no verdict document: {error}") from error
+    try:
+        found = Document.from_dict(data)
+    except DocumentError as error:
+        if not isinstance(data, dict) or "schema" not in data:
+            raise UsageError(f"--baseline {path} is no verdict document: {error}") from error
+        return None, (
+            f"Not compared with the baseline: this judge, {JUDGE_VERSION}, cannot read its "
+            f"document: {error}"
+        )
     if (found.suite, found.device_kind) != (suite, device):
         raise UsageError(
             f"--baseline {path} is of {found.suite.value} on {found.device_kind.value}, "
@@ -109,7 +123,8 @@ def _baseline(path: Path | None, suite: Suite, device: DeviceKind) -> Document |
         )
     if found.partial:
         raise UsageError(f"--baseline {path} is partial: some of its planned cases did not run")
-    return found
+    other = _other_compiler(found, facts)
+    return (None, other) if other else (found, "")
 
 
 def _other_compiler(baseline: Document, facts: Mapping[str, Scalar]) -> str:

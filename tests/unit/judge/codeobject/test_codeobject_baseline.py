@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gdn_judge import cli
+from gdn_judge import JUDGE_VERSION, cli
 from gdn_judge.cases import Planned
 from gdn_judge.codeobject import baseline, suite
 from gdn_judge.codeobject.baseline import Compiled, Held
@@ -199,9 +199,10 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def prepared(checkout: Path, before: Document, **changed: str) -> Any:
+def prepared(checkout: Path, before: Document | dict[str, Any] | str, **changed: str) -> Any:
     path = checkout / "before.json"
-    path.write_text(before.to_json())
+    text = before.to_json() if isinstance(before, Document) else before
+    path.write_text(text if isinstance(text, str) else json.dumps(text))
     asked = {"suite": "codeobject", "device": "gfx950-emulated", **changed}
     words = ["run", "--target", str(checkout), "--import-path", "m:f", "--out", "/none"]
     for name, value in asked.items():
@@ -222,6 +223,23 @@ def test_a_baseline_of_another_run_is_refused(checkout: Path) -> None:
     for message, (before, changed) in refusals.items():
         with pytest.raises(cli.UsageError, match=message):
             prepared(checkout, before, **changed)
+
+
+def test_a_document_of_another_judge_is_no_baseline(checkout: Path) -> None:
+    data = json.loads(document().to_json())
+    request, held = prepared(checkout, data | {"later": 1})
+    assert held.baseline is None
+    (note,) = [note for note in request.notes if note.startswith("Not compared")]
+    assert note == (
+        f"Not compared with the baseline: this judge, {JUDGE_VERSION}, cannot read its document: "
+        "document has an unknown field 'later'"
+    )
+
+
+def test_what_is_no_document_is_refused(checkout: Path) -> None:
+    for text in ("{", "{}", "[]"):
+        with pytest.raises(cli.UsageError, match="is no verdict document"):
+            prepared(checkout, text)
 
 
 def test_another_compiler_is_not_compared_with(checkout: Path) -> None:
