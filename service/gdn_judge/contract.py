@@ -213,7 +213,7 @@ class Bounds:
         return float(self.out_rel_l2 * max(1.0, self.out_rel_l2_full / pooled) ** 0.5)
 
     def out_exact_of(self, pooled: int) -> float:
-        """The bound on the exact part of out over `pooled` rows times heads, as ties weigh in few."""
+        """The bound on the exact part over `pooled` rows times heads; a tie weighs more in few."""
         inexact = 1 - self.out_exact
         return 1 - float(inexact * max(1.0, self.out_exact_full / max(pooled, 1)) ** 0.5)
 
