@@ -323,7 +323,7 @@ def test_bad_input(lab: Lab) -> None:
     assert target.returncode == 2
     assert "Known targets: gdn-lab" in target.stderr
     kind = lab.client("submit", "--device", "gfx950")
-    assert kind.returncode == 2
+    assert kind.returncode == 5
     assert "served: interpreter" in kind.stderr
     down = lab.client("status", "--server", "http://127.0.0.1:9")
     assert down.returncode == 5
