@@ -21,15 +21,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support.user_repository import IDENTITY, git
+
 STANDIN = Path(__file__).parents[2] / "support" / "standin_judge.py"
-IDENTITY = {
-    "GIT_AUTHOR_NAME": "Ada",
-    "GIT_AUTHOR_EMAIL": "ada@example.org",
-    "GIT_COMMITTER_NAME": "Ada",
-    "GIT_COMMITTER_EMAIL": "ada@example.org",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_CONFIG_SYSTEM": os.devnull,
-}
 START_S = 60.0
 
 
@@ -74,18 +68,6 @@ class Lab:
         (self.clone / "behaviour.json").write_text(json.dumps(behaviour))
         (self.clone / "message.txt").write_text(message)
         return commit(self.clone, message)
-
-
-def git(directory: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments],
-        cwd=directory,
-        env={**os.environ, **IDENTITY},
-        check=True,
-        text=True,
-        capture_output=True,
-    )
-    return done.stdout.strip()
 
 
 def commit(directory: Path, message: str) -> str:
