@@ -9,6 +9,7 @@
       ├─ WaitTimeout               3   --timeout ran out; the job goes on
       ├─ NotAuthorised             4
       ├─ InfrastructureError       5
+      │    ├─ NoWorker                 the time to wait ran out, and no host could take the job
       │    ├─ ServerUnreachable
       │    ├─ ServerFailure            the server answered 5xx or 429
       │    └─ UnexpectedAnswer         not the interface this client speaks
@@ -67,6 +68,10 @@ class NotAuthorised(ClientError):
 
 class InfrastructureError(ClientError):
     exit_code = ExitCode.INFRASTRUCTURE
+
+
+class NoWorker(InfrastructureError):
+    pass
 
 
 class ServerUnreachable(InfrastructureError):

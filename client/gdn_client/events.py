@@ -101,10 +101,14 @@ class Clock:
 class Follower:
     """Follows one job's log until its final state, over as many connections as it takes."""
 
-    def __init__(self, api: Api, job_id: str, clock: Clock) -> None:
+    def __init__(
+        self, api: Api, job_id: str, clock: Clock, pause: Callable[[], None] = lambda: None
+    ) -> None:
+        """`pause` is called for each line that brings no event, as the server's pings."""
         self._api = api
         self._job_id = job_id
         self._clock = clock
+        self._pause = pause
         self._last: str | None = None
         self._connected = False
         self.reconnections = 0
@@ -148,6 +152,8 @@ class Follower:
                 if event is not None and self._is_new(event):
                     yield event
                 self._clock.check()
+                if event is None:
+                    self._pause()
                 if timeout - self._clock.bounded(READ_TIMEOUT_S) > 2.0:
                     return
 

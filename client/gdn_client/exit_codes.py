@@ -15,7 +15,7 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     STOPPED = 3  # cancelled, or the client's own --timeout ran out
     NOT_AUTHORISED = 4
-    INFRASTRUCTURE = 5  # host busy, server down, a failure of ours
+    INFRASTRUCTURE = 5  # host busy or without a worker, server down, a failure of ours
     COMMIT_UNAVAILABLE = 6
     INCONCLUSIVE = 7  # only with --strict
     PENDING = 8

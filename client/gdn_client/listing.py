@@ -101,6 +101,8 @@ def print_jobs(jobs: list[Job], screen: Screen, *, as_json: bool) -> None:
     ]
     raw = {"items": [job.raw for job in jobs]}
     _print(Table(_JOB_COLUMNS, rows), raw, screen, as_json, "no jobs")
+    for why in dict.fromkeys(job.why_waiting for job in jobs if job.why_waiting):
+        screen.warn(one_line(why))
 
 
 def print_devices(devices: list[Device], screen: Screen, *, as_json: bool) -> None:
@@ -129,6 +131,8 @@ def _minute(time: str) -> str:
 def _idle(device: Device) -> Cell:
     if device.quarantined:
         return Cell("quarantined", Tone.BAD)
+    if not device.live:
+        return Cell("no worker", Tone.BAD)
     if device.idle is None:
         return Cell("unknown", Tone.WARN)
     return Cell("yes", Tone.GOOD) if device.idle else Cell("no", Tone.WARN)

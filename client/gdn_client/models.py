@@ -41,6 +41,7 @@ class Device:
     name: str
     index: int | None
     host: str
+    live: bool  # its host's worker is alive
     idle: bool | None  # None: not known
     why_not_idle: str
     seen_at: str | None
@@ -88,6 +89,7 @@ class Job:
     finished_at: str | None
     duration_s: float | None
     queue_position: int | None
+    why_waiting: str  # why no host can take it now, or ""
     client_wait_s: float | None  # how long the service would have a client wait; None: for ever
     runs: list[Run]
     raw: dict[str, Any]
@@ -195,13 +197,22 @@ def read_device(data: Any) -> Device:
         name=r.text("name", ""),
         index=r.maybe_int("index"),
         host=r.text("host", ""),
+        live=True if r.data.get("live") is None else r.flag("live"),
         idle=None if r.data.get("idle") is None else r.flag("idle"),
-        why_not_idle=r.text("quarantine_reason", "") or r.text("why_not_idle", ""),
+        why_not_idle=_why_not_idle(r),
         seen_at=r.maybe_text("seen_at"),
         quarantined=r.flag("quarantined"),
         measures=", ".join(r.texts("measures")),
         raw=r.data,
     )
+
+
+def _why_not_idle(r: Reader) -> str:
+    """A quarantine outlives the worker, so both are told."""
+    told = [r.text("quarantine_reason", "")]
+    if not told[0] or r.data.get("live") is False:
+        told.append(r.text("why_not_idle", ""))
+    return "; ".join(filter(None, told))
 
 
 def read_run(data: Any) -> Run:
@@ -250,6 +261,7 @@ def read_job(data: Any) -> Job:
         finished_at=r.maybe_text("finished_at"),
         duration_s=r.maybe_float("duration_s"),
         queue_position=r.maybe_int("queue_position"),
+        why_waiting=r.text("why_waiting", ""),
         client_wait_s=r.maybe_float("client_wait_s"),
         runs=r.objects("runs", read_run) if "runs" in r.data else [],
         raw=r.data,

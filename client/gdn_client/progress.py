@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 TENTHS = 10
+WAITING = "waiting"  # the client's own event: {"text": why no host can take the job}
 
 
 class Display(Protocol):
@@ -55,6 +56,8 @@ class LineDisplay:
             self._screen.say(state_line(event.data))
         elif event.kind == "progress":
             self._progress(str(event.data.get("suite", "")), event.data)
+        elif event.kind == WAITING:
+            self._screen.warn(waiting_line(event.data))
 
     def _progress(self, suite: str, data: dict[str, Any]) -> None:
         kind = data.get("event")
@@ -93,6 +96,8 @@ class LogDisplay:
             self._screen.data(progress_line(event.data))
         elif event.kind == "log":
             self._screen.data(printable(str(event.data.get("text", ""))).rstrip("\n"))
+        elif event.kind == WAITING:
+            self._screen.warn(waiting_line(event.data))
 
 
 class BarDisplay:
@@ -136,6 +141,8 @@ class BarDisplay:
             self._print(state_line(event.data))
         elif event.kind == "progress":
             self._update(str(event.data.get("suite", "")), event.data)
+        elif event.kind == WAITING:
+            self._print(f"warning: {waiting_line(event.data)}")
 
     def _print(self, line: str) -> None:
         from rich.text import Text
@@ -174,6 +181,10 @@ class BarDisplay:
 def state_line(data: dict[str, Any]) -> str:
     reason = one_line(str(data.get("reason") or ""))
     return f"{data.get('state', '?')}{': ' + reason if reason else ''}"
+
+
+def waiting_line(data: dict[str, Any]) -> str:
+    return f"the job waits: {one_line(str(data.get('text') or ''))}"
 
 
 def progress_line(data: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from gdn_service.jobs.states import JobState
 from gdn_service.store.models import Device, Job
 from gdn_service.store.store import Store
 from support.service_bench import Repo, bench_settings, demo_target, running
-from support.service_rows import DEVICE, add_device, document
+from support.service_rows import DEVICE, add_device, add_worker, document
 
 
 class Api:
@@ -65,6 +65,7 @@ def api(database_url: str, tmp_path: Path, repo: Repo) -> Iterator[Api]:
         with store.write() as tx:
             tx.targets.put(demo_target(repo.path))
         add_device(store)
+        add_worker(store)
         app = build_app(application.build_context(settings, store))
         with running(app) as url, httpx.Client(base_url=url, timeout=30) as client:
             yield Api(client, store, repo)
@@ -105,6 +106,33 @@ def test_targets_and_devices(api: Api) -> None:
         tx.session.get_one(Device, DEVICE).quarantined = "fan"
     (device,) = api.get("/devices").json()["items"]
     assert (device["idle"], device["quarantine_reason"]) == (False, "fan")
+
+
+def test_a_device_is_not_idle_while_its_worker_is_dead(api: Api) -> None:
+    add_worker(api.store, ttl_s=-1)
+    (device,) = api.get("/devices").json()["items"]
+    assert (device["live"], device["idle"]) == (False, False)
+    seen = device["seen_at"]
+    assert device["why_not_idle"] == f"worker bench is not alive; last seen {seen}"
+    add_worker(api.store)
+    (device,) = api.get("/devices").json()["items"]
+    assert (device["live"], device["idle"], device["why_not_idle"]) == (True, True, "")
+
+
+def test_a_job_says_why_no_host_can_take_it(api: Api) -> None:
+    assert api.submit().json()["why_waiting"] == ""
+    with api.store.write() as tx:
+        tx.leases.release("worker:bench", "bench")
+    (device,) = api.get("/devices").json()["items"]
+    job = api.submit(quick=True).json()
+    assert job["why_waiting"] == (
+        "no live worker serves device kind interpreter; "
+        f"last seen: bench at {device['seen_at']}; no worker lives"
+    )
+    listed = [item["why_waiting"] for item in api.get("/jobs").json()["items"]]
+    assert listed == [job["why_waiting"]] * 2
+    api.end(job["id"])
+    assert api.get(f"/jobs/{job['id']}").json()["why_waiting"] == ""
 
 
 def test_resolving_a_commit(api: Api) -> None:

@@ -166,7 +166,10 @@ def test_a_job_waits_until_a_worker_is_back(fleet: Fleet) -> None:
     with fleet.worker("first"):
         fleet.await_worker("first")
     job_id = api.submit(api.repo.behave(all="pass"), suites=["correctness"])["id"]
-    assert api.job(job_id)["state"] == "queued"
+    job = api.job(job_id)
+    assert job["state"] == "queued"
+    gone = "no live worker serves device kind interpreter; last seen: first at "
+    assert job["why_waiting"].startswith(gone)
     with fleet.worker("first"):
         assert api.wait(job_id)["state"] == "passed"
 

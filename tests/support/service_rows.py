@@ -49,6 +49,12 @@ def add_device(store: Store) -> None:
         )
 
 
+def add_worker(store: Store, host: str = "bench", *, ttl_s: float = 600) -> None:
+    """A living worker, or with a negative `ttl_s` a dead one."""
+    with store.write() as tx:
+        tx.leases.acquire(f"worker:{host}", host, host=host, ttl_s=ttl_s)
+
+
 def add_job(store: Store, *, suites: tuple[str, ...] = ("correctness",), **values: Any) -> Job:
     defaults: dict[str, Any] = {
         "id": new_id("j"),

@@ -183,7 +183,7 @@ def _see_through(session: Session, job: Job, *, detach: bool, strict: bool) -> E
     """Say what became of the request, wait unless detached, and print the result."""
     from gdn_client import listing, results
     from gdn_client.events import Clock
-    from gdn_client.progress import display_for
+    from gdn_client.progress import display_for, waiting_line
     from gdn_client.watching import how_to_go_on, watch
 
     screen = session.screen
@@ -191,6 +191,8 @@ def _see_through(session: Session, job: Job, *, detach: bool, strict: bool) -> E
     screen.say(listing.receipt(job))
     if not job.state.final:
         if detach:
+            if job.why_waiting:
+                screen.warn(waiting_line({"text": job.why_waiting}))
             screen.say(how_to_go_on(job.id))
             listing.print_id(job, screen, as_json=form == "json")
             return ExitCode.PENDING

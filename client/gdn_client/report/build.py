@@ -81,6 +81,7 @@ def job_report(job: Job, documents: dict[str, Document]) -> Report:
         f"attempt {job.attempt}" if job.attempt > 1 else "",
         duration(job.duration_s) if job.duration_s is not None else "",
         f"queue position {job.queue_position}" if job.queue_position is not None else "",
+        one_line(job.why_waiting),
         "answered from the store" if job.from_store else "",
         one_line(job.reason),
     ]

@@ -79,9 +79,10 @@ class DeviceOut(Body):
     name: str
     index: int
     host: str
+    live: bool = Field(description="whether the worker of its host is alive")
     idle: bool
     why_not_idle: str
-    seen_at: Time
+    seen_at: Time = Field(description="when its worker last looked at it")
     quarantined: bool
     quarantine_reason: str | None
     why_no_jobs: str = Field(
@@ -225,6 +226,10 @@ class JobOut(Body):
     finished_at: Time | None
     duration_s: float | None
     queue_position: int | None
+    why_waiting: str = Field(
+        description="why no host can take it now: no live worker for its device kind, or all its "
+        "devices quarantined; else empty"
+    )
     client_wait_s: float = Field(description="how long a client should wait, unless told otherwise")
     runs: list[RunOut]
     links: Links

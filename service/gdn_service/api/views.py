@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gdn_judge.document import DeviceKind, Suite
 from gdn_service.api import schemas
-from gdn_service.jobs.placement import why_no_jobs
+from gdn_service.clock import iso
+from gdn_service.jobs.placement import living, why_no_jobs, why_waiting
 from gdn_service.jobs.states import JobState
 from gdn_service.settings import Settings
 from gdn_service.store.models import Device, HostFailure, IdleReading, Job, Run, Target
@@ -25,14 +26,18 @@ def target_out(target: Target) -> schemas.TargetOut:
 
 
 def device_out(device: Device, tx: Transaction) -> schemas.DeviceOut:
+    """What is kept of the device is as old as its worker's last word."""
+    live = device.host in living(tx)
+    gone = f"worker {device.host} is not alive; last seen {iso(device.seen_at)}"
     return schemas.DeviceOut(
         id=device.id,
         kind=DeviceKind(device.kind),
         name=device.name,
         index=device.index,
         host=device.host,
-        idle=device.idle and device.quarantined is None,
-        why_not_idle=device.why_not_idle,
+        live=live,
+        idle=live and device.idle and device.quarantined is None,
+        why_not_idle=device.why_not_idle if live else gone,
         seen_at=device.seen_at,
         quarantined=device.quarantined is not None,
         quarantine_reason=device.quarantined,
@@ -57,6 +62,7 @@ def job_out(
             "from_store": from_store,
             "joined": joined,
             "queue_position": tx.jobs.queue_position(job),
+            "why_waiting": why_waiting(tx, job),
             "client_wait_s": settings.client_wait_s,
             "runs": [run_fields(run) for run in job.runs],
             "links": {

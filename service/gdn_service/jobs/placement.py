@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from gdn_service.clock import iso
+from gdn_service.jobs.states import OPEN_STATES
+from gdn_service.store.models import Device, Job
 from gdn_service.store.store import Transaction
 
 WORKER = "worker:"  # prefix of the lease that a living worker holds
@@ -46,6 +49,43 @@ def next_job(tx: Transaction, host: str, kind: str) -> str | None:
         if not turn or host in turn:
             return job_id
     return None
+
+
+def why_waiting(tx: Transaction, job: Job) -> str:
+    """Why no host can take `job` now; "" where one can, or has it, or the job is ended.
+
+    A worker that died has its job until another notices; where none lives, for ever.
+    """
+    if job.state not in OPEN_STATES:
+        return ""
+    alive = living(tx)
+    if job.worker in alive:
+        return ""
+    kind, present = job.device_kind, [device for device in tx.devices.all() if device.present]
+    wanted = [device for device in present if device.kind == kind]
+    served = [device for device in wanted if device.host in alive]
+    if not served:
+        seen, others = _last_seen(wanted), _others(present, alive)
+        return f"no live worker serves device kind {kind}; {seen}; {others}"
+    if any(device.quarantined is None for device in served):
+        return ""
+    whole = "; ".join(f"{device.id}: {device.quarantined}" for device in served)
+    return f"every {kind} device of a live worker is quarantined: {whole}"
+
+
+def _last_seen(devices: list[Device]) -> str:
+    """Of hosts whose workers are gone, the one heard of last first."""
+    newest: dict[str, Device] = {}
+    for device in sorted(devices, key=lambda device: device.seen_at):
+        newest[device.host] = device
+    hosts = sorted(newest.values(), key=lambda device: device.seen_at, reverse=True)
+    told = ", ".join(f"{device.host} at {iso(device.seen_at)}" for device in hosts)
+    return f"last seen: {told or 'never'}"
+
+
+def _others(present: list[Device], alive: set[str]) -> str:
+    kinds = sorted({device.kind for device in present if device.host in alive})
+    return f"live workers serve {', '.join(kinds)}" if kinds else "no worker lives"
 
 
 def why_no_jobs(tx: Transaction, host: str, kind: str) -> str:

@@ -6,11 +6,13 @@ import httpx
 import pytest
 
 from gdn_client.api import Api
-from gdn_client.errors import ServerUnreachable, WaitTimeout
+from gdn_client.errors import NoWorker, ServerUnreachable, WaitTimeout
 from gdn_client.events import GIVE_UP_AFTER_S, READ_TIMEOUT_S, Clock, Event, Follower, decode
+from gdn_client.models import read_job
 from gdn_client.progress import LineDisplay
 from gdn_client.screen import Screen
 from gdn_client.text import duration, listed, one_line, printable
+from gdn_client.watching import watch
 
 
 def decoded(text: str) -> list[Event]:
@@ -106,6 +108,50 @@ def test_the_last_read_timeouts_shrink_with_the_time_left() -> None:
     assert read_timeouts[0] == READ_TIMEOUT_S
     assert read_timeouts[-1] <= 15
     assert time.now_s < 110
+
+
+def test_a_job_that_stands_still_is_looked_at_and_each_reason_is_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A ping each 5 s for 200 s; events come until 20 s, and the worker dies at 40 s."""
+    time = FakeTime()
+    looks: list[float] = []
+
+    class Pings(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            while True:
+                time.now_s += 5
+                if time.now_s <= 20:
+                    text = f'id: {time.now_s:.0f}\nevent: state\ndata: {{"state": "running"}}\n\n'
+                    yield text.encode()
+                yield b": ping\n\n"
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/log"):
+            return httpx.Response(200, stream=Pings())
+        looks.append(time.now_s)
+        return httpx.Response(200, json={**JOB, "why_waiting": "gone" if time.now_s > 40 else ""})
+
+    api = Api("http://gdn.test", "t", transport=httpx.MockTransport(answer), sleep=time.sleep)
+    clock = Clock(200, now=time.now, sleep=time.sleep)
+    with pytest.raises(NoWorker, match="job j1 goes on: gone"):
+        watch(api, read_job(JOB), LineDisplay(Screen()), clock)
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["running"] * 4 + ["warning: the job waits: gone"]
+    assert [look for look in looks if look < 135] == [35, 50, 65, 80, 95, 110, 125]
+
+
+def test_a_server_gone_at_the_end_of_the_wait_makes_it_no_other_wait() -> None:
+    time = FakeTime()
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        time.now_s += 30
+        raise httpx.ConnectError("refused", request=request)
+
+    api = Api("http://gdn.test", "t", transport=httpx.MockTransport(refuse), sleep=time.sleep)
+    clock = Clock(20, now=time.now, sleep=time.sleep)
+    with pytest.raises(WaitTimeout, match="job j1 goes on"):
+        watch(api, read_job(JOB), LineDisplay(Screen()), clock)
 
 
 def test_a_stream_that_ends_early_on_a_finished_job_ends_the_wait() -> None:

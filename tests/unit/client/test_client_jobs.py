@@ -117,6 +117,34 @@ def test_a_long_subject_is_cut_to_one_line(
     assert lines[2].rstrip().endswith("…")
 
 
+GONE = "no live worker serves device kind sm90; last seen: gpu-1 at 2026-01-02T03:04:05.000Z"
+
+
+def test_status_says_why_a_job_waits(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.jobs["j1"] = job("j1", "queued", queue_position=1, why_waiting=GONE)
+    service.jobs["j2"] = job("j2", "queued", queue_position=2, why_waiting=GONE)
+    assert client("status", "j1") == 8
+    assert GONE in " ".join(capsys.readouterr().out.split())
+    assert client("status", "j1", "--json") == 8
+    assert json.loads(capsys.readouterr().out)["why_waiting"] == GONE
+    assert client("status") == 0
+    assert capsys.readouterr().err == f"warning: {GONE}\n"
+
+
+def test_logs_of_a_job_that_waits_in_vain_end_as_infrastructure(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.jobs["j1"] = job("j1", "queued", why_waiting=GONE)
+    service.endless = True
+    assert client("logs", "-f", "j1", "--timeout", "1") == 5
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"warning: the job waits: {GONE}\n" in said.err
+    assert f"job j1 goes on: {GONE}\n" in said.err
+
+
 def test_status_of_an_unknown_job(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     assert client("status", "j404") == 2
     said = capsys.readouterr().err

@@ -294,6 +294,34 @@ def test_devices(
     assert json.loads(capsys.readouterr().out)["items"] == service.devices
 
 
+def test_a_device_of_a_dead_worker_is_shown_as_such(
+    client: Client,
+    service: FakeService,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    gone = "worker gpu-1 is not alive; last seen 2026-01-02T03:04:05.000Z"
+    device = {
+        "kind": "sm90",
+        "name": "NVIDIA H200",
+        "index": 0,
+        "host": "gpu-1",
+        "live": False,
+        "idle": False,
+        "why_not_idle": gone,
+        "seen_at": "2026-01-02T03:04:05Z",
+        "quarantined": False,
+    }
+    service.devices = [device, {**device, "quarantined": True, "quarantine_reason": "fan"}]
+    assert client("devices") == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"gpu-1 no worker 01-02 03:04 {gone}" in words
+    assert f"gpu-1 quarantined 01-02 03:04 fan; {gone}" in words
+    assert client("devices", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["items"][0]["live"] is False
+
+
 def test_no_devices(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     assert client("devices") == 0
     assert capsys.readouterr() == ("", "no worker serves any device\n")

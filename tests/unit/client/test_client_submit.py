@@ -278,6 +278,24 @@ def test_timeout_leaves_the_job_alone(
     assert service.asked("POST", "/jobs/j1/cancel") == []
 
 
+def test_a_wait_that_no_worker_could_end_is_infrastructure(
+    client: Client, service: FakeService, in_repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    know_all(service, in_repository)
+    service.endless = True
+    gone = "no live worker serves device kind sm90; last seen: gpu-1 at 2026-01-02T03:04:05.000Z"
+    service.job_answer = job("j1", "queued", why_waiting=gone)
+    assert client("submit", "--timeout", "0.3s") == 5
+    said = capsys.readouterr().err
+    assert said.count(f"warning: the job waits: {gone}\n") == 1
+    assert f"job j1 goes on: {gone}\n" in said
+    assert "gdn-client logs -f j1" in said
+    assert client("submit", "--detach", "--json") == 8
+    out, err = capsys.readouterr()
+    assert json.loads(out)["job"]["why_waiting"] == gone
+    assert f"warning: the job waits: {gone}\n" in err
+
+
 def test_without_a_timeout_the_service_says_how_long_to_wait(
     client: Client, service: FakeService, in_repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
