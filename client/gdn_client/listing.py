@@ -36,6 +36,7 @@ _DEVICE_COLUMNS = [
     Column("measures", left=True, rank=4),
     Column("seen UTC", left=True, rank=5),
     Column("why not idle", left=True, flexible=True),
+    Column("why no jobs", left=True, flexible=True),
 ]
 
 
@@ -116,6 +117,7 @@ def print_devices(devices: list[Device], screen: Screen, *, as_json: bool) -> No
             Cell(one_line(d.measures, 60)),
             Cell(_minute(d.seen_at or "")),
             Cell(one_line(d.why_not_idle, 300)),
+            Cell(one_line(d.why_no_jobs, 300)),
         ]
         for d in devices
     ]

@@ -44,6 +44,7 @@ class Device:
     live: bool  # its host's worker is alive
     idle: bool | None  # None: not known
     why_not_idle: str
+    why_no_jobs: str  # why its host takes no jobs of its kind while others do
     seen_at: str | None
     quarantined: bool
     measures: str
@@ -200,6 +201,7 @@ def read_device(data: Any) -> Device:
         live=True if r.data.get("live") is None else r.flag("live"),
         idle=None if r.data.get("idle") is None else r.flag("idle"),
         why_not_idle=_why_not_idle(r),
+        why_no_jobs=r.text("why_no_jobs", ""),
         seen_at=r.maybe_text("seen_at"),
         quarantined=r.flag("quarantined"),
         measures=", ".join(r.texts("measures")),

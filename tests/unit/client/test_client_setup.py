@@ -322,6 +322,30 @@ def test_a_device_of_a_dead_worker_is_shown_as_such(
     assert json.loads(capsys.readouterr().out)["items"][0]["live"] is False
 
 
+def test_devices_say_why_a_host_takes_no_jobs(
+    client: Client,
+    service: FakeService,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    why = "gpu-1 has no usable sm90 device and takes no sm90 jobs; they go to gpu-2"
+    device = {"kind": "sm90", "name": "NVIDIA H200", "index": 0, "host": "gpu-1", "idle": True}
+    service.devices = [{**device, "quarantined": True, "quarantine_reason": "fan"}]
+    assert client("devices") == 0
+    assert "why no jobs" not in capsys.readouterr().out
+    service.devices[0]["why_no_jobs"] = why
+    assert client("devices") == 0
+    head, _, row = capsys.readouterr().out.splitlines()
+    assert head.split()[-6:] == ["why", "not", "idle", "why", "no", "jobs"]
+    assert " ".join(row.split()).endswith(f"quarantined fan {why}")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert client("devices") == 0
+    folded = capsys.readouterr().out
+    assert max(map(len, folded.splitlines())) <= 80
+    assert {*why.split()} <= {*folded.split()}
+
+
 def test_no_devices(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     assert client("devices") == 0
     assert capsys.readouterr() == ("", "no worker serves any device\n")
