@@ -102,17 +102,24 @@ def _measured(name: str, value: str) -> Check:
     return Check(name=_TOLD + name, passed=True, value=value, relation="measured")
 
 
+def name(session: Session) -> str:
+    """How a reason calls what a kernel is held against: "baseline 1a2b3c4d5e6f"."""
+    commit = session.baseline.commit if session.baseline is not None else None
+    return f"baseline {commit[:12]}" if commit else "the baseline"
+
+
 def words(session: Session, cases: Iterable[Case]) -> str:
     """What comparing amounts to, for a run whose `cases` all passed."""
     if session.baseline is None:
         return "no baseline to compare with"
-    name = f"the baseline{_place(session.baseline.commit, session.commits_behind)}"
+    called = f"the baseline{_place(session.baseline.commit, session.commits_behind)}"
     found = Counter(
         str(check.value) for case in cases for check in case.checks if check.name.startswith(_TOLD)
     )
     if set(found) == {SAME}:
-        return f"same binary as {name}"
-    said = f"no worse than {name}" if found[SAME] or found[CHANGED] else f"nothing as in {name}"
+        return f"same binary as {called}"
+    alike = found[SAME] or found[CHANGED]
+    said = f"no worse than {called}" if alike else f"nothing as in {called}"
     said += f" ({found[NEW]} kernels are not in it)" if found[NEW] else ""
     return said + (f" ({found[GONE]} kernels of it are gone)" if found[GONE] else "")
 

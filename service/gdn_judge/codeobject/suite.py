@@ -29,6 +29,10 @@ EXECUTED_UP_TO = 2  # rows whose kernels are executed for the traffic audit
 _SPILLS = {"gfx950": ("vgpr_spills", "sgpr_spills"), "sm90": ("spill_stores", "spill_loads")}
 _SCRATCH = {"gfx950": "scratch", "sm90": "stack"}
 _RESIDENT = {"gfx950": "groups_per_cu", "sm90": "blocks_per_sm"}
+_UNITS = {  # of the three above, as a reason says them
+    "gfx950": ("spilled registers", "bytes of scratch", "workgroups per CU"),
+    "sm90": ("bytes of spills", "bytes of stack", "blocks per SM"),
+}
 
 
 def plan(scope: Scope) -> list[Planned]:
@@ -96,29 +100,44 @@ def _compared(planned: Planned, kernels: list[Compiled], session: Session) -> It
             session.baseline, planned.id, planned.arch, planned.rows, distinct, resident
         )
     pairs = held.pairs if held else [(kernel, None) for kernel in distinct]
+    name = baseline.name(session)
     for kernel, before in pairs:
-        yield from _checks(planned.arch, kernel, before.resources if before else None)
+        yield from _checks(planned.arch, kernel, before.resources if before else None, name)
     if held is None:
         return
     if held.fewest is not None:
         then, now = held.fewest
+        lost = now < then
         yield Check(
             name="fewest resident workgroups of the call",
-            passed=now >= then,
+            passed=not lost,
             value=now,
             bound=then,
             relation=">=",
+            detail=_against(now, then, _UNITS[planned.arch][2], name) if lost else "",
         )
     yield from baseline.told(held)
 
 
-def _checks(arch: str, kernel: Compiled, before: Mapping[str, Scalar] | None) -> Iterator[Check]:
+def _checks(
+    arch: str, kernel: Compiled, before: Mapping[str, Scalar] | None, held_against: str
+) -> Iterator[Check]:
     """`before`: what the kernel used in the baseline; None where there is nothing to compare."""
-    for names, what in ((_SPILLS[arch], "spills"), ((_SCRATCH[arch],), "scratch bytes")):
+    spilled, scratch, resident = _UNITS[arch]
+    for names, what, unit in (
+        (_SPILLS[arch], "spills", spilled),
+        ((_SCRATCH[arch],), "scratch bytes", scratch),
+    ):
         value = sum(baseline.whole(kernel.resources, name) for name in names)
         bound = sum(baseline.whole(before or {}, name) for name in names)
+        more = value > bound
+        detail = _against(value, bound, unit, held_against) if more and before is not None else ""
         yield Check(
-            name=f"{what} of {kernel.name}", passed=value <= bound, value=value, bound=bound
+            name=f"{what} of {kernel.name}",
+            passed=not more,
+            value=value,
+            bound=bound,
+            detail=detail,
         )
     name = f"resident workgroups of {kernel.name}"
     value = baseline.whole(kernel.resources, _RESIDENT[arch])
@@ -126,7 +145,19 @@ def _checks(arch: str, kernel: Compiled, before: Mapping[str, Scalar] | None) ->
         yield _told(name, value)
         return
     bound = baseline.whole(before, _RESIDENT[arch])
-    yield Check(name=name, passed=value >= bound, value=value, bound=bound, relation=">=")
+    lost = value < bound
+    yield Check(
+        name=name,
+        passed=not lost,
+        value=value,
+        bound=bound,
+        relation=">=",
+        detail=_against(value, bound, resident, held_against) if lost else "",
+    )
+
+
+def _against(value: int, bound: int, unit: str, held_against: str) -> str:
+    return f"{value} {unit}, {held_against} has {bound}"
 
 
 def _told(name: str, value: int | float | str) -> Check:

@@ -16,6 +16,7 @@ from gdn_judge.codeobject.baseline import Compiled, Held
 from gdn_judge.contract import Heads
 from gdn_judge.document import Case, DeviceKind, Document, Kernel, Outcome, Suite, Verdict
 from gdn_judge.prepare import prepare
+from gdn_judge.run import describe
 from gdn_judge.session import Session
 
 PLANNED = ["gfx950-4x8-T1", "gfx950-4x8-T16"]
@@ -117,6 +118,48 @@ def test_a_new_name_hides_nothing() -> None:
     )
     assert judged(two, now("b", "db", 4), now("c", "x", 5))[0] == [
         ("resident workgroups of c", 5, 8)
+    ]
+
+
+def reasons(before: Document, arch: str, *kernels: Compiled) -> list[str]:
+    planned = Planned(id=PLANNED[0], kind="codeobject", heads=Heads(4, 8), rows=1, arch=arch)
+    checks = suite._compared(planned, list(kernels), session(before))
+    return [describe(check) for check in checks if not check.passed]
+
+
+def test_a_reason_gives_the_baseline_and_both_figures() -> None:
+    before = document(kernel("gdn", "d1", "1", 8, vgpr_spills=1, scratch=4))
+    worse = now("gdn", "x", 5, vgpr_spills=2, sgpr_spills=3, scratch=16)
+    assert reasons(before, "gfx950", worse) == [
+        "spills of gdn is 5, should be <= 1 (5 spilled registers, baseline aaaaaaaaaaaa has 1)",
+        "scratch bytes of gdn is 16, should be <= 4 "
+        "(16 bytes of scratch, baseline aaaaaaaaaaaa has 4)",
+        "resident workgroups of gdn is 5, should be >= 8 "
+        "(5 workgroups per CU, baseline aaaaaaaaaaaa has 8)",
+    ]
+    assert reasons(before, "gfx950", now("gdn", "d1", 8, scratch=4), now("gdn", "x", 5)) == [
+        "fewest resident workgroups of the call is 5, should be >= 8 "
+        "(5 workgroups per CU, baseline aaaaaaaaaaaa has 8)"
+    ]
+    hopper = document(
+        Kernel(
+            name="gdn", digest="d1", arch="sm90", resources={"batches": "1", "blocks_per_sm": 4}
+        ),
+        commit=None,
+    )
+    fewer = Compiled("gdn", "x", {"blocks_per_sm": 3, "spill_stores": 8})
+    assert reasons(hopper, "sm90", fewer) == [
+        "spills of gdn is 8, should be <= 0 (8 bytes of spills, the baseline has 0)",
+        "resident workgroups of gdn is 3, should be >= 4 (3 blocks per SM, the baseline has 4)",
+    ]
+
+
+def test_a_spill_without_a_baseline_names_none() -> None:
+    planned = Planned(id=PLANNED[0], kind="codeobject", heads=Heads(4, 8), rows=1, arch="gfx950")
+    spilling = now("gdn", "x", vgpr_spills=2)
+    checks = suite._compared(planned, [spilling], session(None))
+    assert [describe(check) for check in checks if not check.passed] == [
+        "spills of gdn is 2, should be <= 0"
     ]
 
 
