@@ -12,11 +12,33 @@ from gdn_client.text import counted, duration, one_line
 
 
 def tables(document: Document) -> list[Table]:
-    """Architectures state different resources, so each has a table of its own."""
-    kernels: dict[str, list[Kernel]] = {}
-    for kernel in document.kernels:
+    """Architectures state different resources, so each has a table of its own, as planned."""
+    kernels: dict[str, list[Kernel]] = {arch: [] for arch in planned_archs(document)}
+    for kernel in sorted(document.kernels, key=kernel_order):
         kernels.setdefault(kernel.arch, []).append(kernel)
-    return [*map(kernel_table, kernels.values()), *worst_by_check(document)]
+    found = [kernel_table(group) for group in kernels.values() if group]
+    return [*found, *worst_by_check(document)]
+
+
+def planned_archs(document: Document) -> list[str]:
+    """Architectures in the order of the cases."""
+    archs = (case.params.get("arch") for case in document.cases)
+    return list(dict.fromkeys(arch for arch in archs if isinstance(arch, str)))
+
+
+def kernel_order(kernel: Kernel) -> tuple[list[int], str, str]:
+    """As planned, by the batch sizes served; of one batch size by name, variants by digest.
+
+    Kernels that state no batch sizes stay in the document's order.
+    """
+    batches = batches_of(kernel)
+    return (batches, kernel.name, kernel.digest) if batches else ([], "", "")
+
+
+def batches_of(kernel: Kernel) -> list[int]:
+    """[1, 8] of a kernel that states that it serves "1,8"."""
+    parts = scalar(kernel.resources.get("batches")).split(",")
+    return [int(part) for part in parts if part.isdecimal()]
 
 
 def facts(document: Document) -> list[str]:

@@ -6,6 +6,7 @@ import io
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -71,6 +72,36 @@ def test_terminal(name: str, width: int, same_as_golden: Compare) -> None:
     text = printed(DOCUMENTS[name](), width)
     assert max(map(len, text.splitlines())) <= width
     same_as_golden(f"{name}_{width}.txt", text)
+
+
+def test_kernels_stand_in_the_order_of_the_plan() -> None:
+    """Not in that of their digests, which change with each compilation."""
+
+    def kernel(name: str, digest: str, batches: str, arch: str = "sm90") -> dict[str, Any]:
+        resources = {"batches": batches, "registers": 96}
+        return {"name": name, "digest": digest, "arch": arch, "resources": resources}
+
+    data = sample.codeobject().to_dict()
+    data["kernels"] = [
+        kernel("fused", "a", "128,256"),
+        kernel("fused", "b", "16"),
+        kernel("fused", "c", "5,8"),
+        kernel("fused", "d", "1,2,3", "gfx950"),
+        kernel("norm", "e", "5,8"),
+    ]
+    data["cases"] = [
+        {"id": f"{arch}-T{size}", "params": {"arch": arch, "T": size}, "outcome": "passed"}
+        for arch in ("sm90", "gfx950")
+        for size in (5, 8, 16, 128, 256)
+    ]
+    for _ in range(2):
+        hopper, cdna, *_ = section(read_document(data)).tables
+        assert [table.title for table in (hopper, cdna)] == [
+            "Kernels for sm90",
+            "Kernels for gfx950",
+        ]
+        assert [row[-1].text for row in hopper.rows] == ["c", "e", "b", "a"]
+        data["kernels"].reverse()
 
 
 def test_a_baseline_says_how_far_behind_it_is() -> None:
