@@ -21,7 +21,7 @@ CAUTION = "stored medians of two separate runs; no statistics, so no verdict"
 
 @dataclass(frozen=True)
 class Side:
-    """One commit's roofline run on one device kind."""
+    """One commit's run of a suite on one device kind."""
 
     name: str
     environment_id: str | None

@@ -98,7 +98,7 @@ def compare(
     as_json: options.Json = False,
     server: options.Server = None,
 ) -> ExitCode:
-    """Stored medians of two commits side by side. No statistics, so no verdict."""
+    """Stored medians and compiled kernels of two commits. No statistics, so no verdict."""
     from gdn_client.report.terminal import print_section
     from gdn_client.session import connected
     from gdn_client.sides import comparisons, comparisons_json
@@ -109,7 +109,7 @@ def compare(
             session.screen.data(comparisons_json(pairs))
         else:
             for pair in pairs:
-                print_section(pair, session.screen.console())
+                print_section(pair.section, session.screen.console())
     return ExitCode.PASSED
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gdn_judge.document import Document
+from gdn_judge.document import Case, Check, Document, Kernel, Outcome
 from support import sample_documents as sample
 from support.fake_service import FakeService, job
 from support.user_repository import git
@@ -260,7 +261,135 @@ def test_compare_without_a_common_device(
 ) -> None:
     store(service, head, sample.roofline())
     assert client("compare", "HEAD~1") == 6
-    assert "(none against sm90)" in capsys.readouterr().err
+    assert "(none against roofline on sm90)" in capsys.readouterr().err
+
+
+def test_compare_needs_one_suite_of_both(
+    client: Client, service: FakeService, head: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(service, git(Path.cwd(), "rev-parse", "HEAD~1"), codeobject())
+    store(service, head, sample.roofline())
+    assert client("compare", "HEAD~1") == 6
+    assert "(codeobject on sm90 against roofline on sm90)" in capsys.readouterr().err
+
+
+def codeobject(*kernels: tuple[str, str, str, dict[str, Any]], **changes: Any) -> Document:
+    """A result for T = 1, 2 and 8 on sm90; `kernels` are (name, digest, batches, resources)."""
+    counts = changes.pop("counts", {})
+    cases = [
+        Case(
+            id=f"sm90-4x8-T{rows}",
+            params={
+                "T": rows,
+                "KH": 4,
+                "VH": 8,
+                "fp8": False,
+                "kind": "codeobject",
+                "arch": "sm90",
+            },
+            outcome=Outcome.PASSED,
+            checks=[
+                Check(name=name, passed=True, value=value, relation="measured")
+                for name, value in {"against the baseline: x": "changed", **counts}.items()
+            ],
+        )
+        for rows in changes.pop("rows", (1, 2, 8))
+    ]
+    return sample.document(
+        sample.Suite.CODEOBJECT,
+        sample.Verdict.PASSED,
+        cases,
+        kernels=[
+            Kernel(name=name, digest=digest, arch="sm90", resources={"batches": at, **used})
+            for name, digest, at, used in kernels
+        ],
+        **changes,
+    )
+
+
+OLD = {"registers": 96, "shared": 2048, "blocks_per_sm": 8, "mix": "valu 70", "cubin_bytes": 9000}
+NEW = {**OLD, "registers": 168, "blocks_per_sm": 5, "mix": "valu 80", "instructions": 700}
+
+
+def test_compare_sets_the_kernels_of_two_commits_beside_each_other(
+    client: Client,
+    service: FakeService,
+    head: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    before = git(Path.cwd(), "rev-parse", "HEAD~1")
+    old = [("gdn", "a", "1", OLD), ("gdn", "z", "2,8", OLD), ("norm", "n", "8", OLD)]
+    new = [("gdn", "q", "1,2", NEW), ("gdn", "z", "8", OLD), ("added", "m", "2", NEW)]
+    counts = {"bytes moved": 100, "workgroups of gdn": 4}
+    store(service, before, codeobject(*old, counts=counts), sample.roofline())
+    store(service, head, codeobject(*new, counts={**counts, "bytes moved": 90}), sample.roofline())
+    assert client("compare", "HEAD~1") == 0
+    said = capsys.readouterr().out
+    assert said.index("roofline on sm90: no verdict") < said.index("codeobject on sm90: no verdict")
+    assert f"old is {before[:9]}, new is {head[:9]}" in said
+    table = said[said.index("Kernels for sm90, old -> new") :].splitlines()
+    columns = re.split(r"\s{2,}", table[1].strip())
+    rows = [re.split(r"\s{2,}", line.strip()) for line in table[3:9]]
+    shown = [dict(zip(columns, row, strict=False)) for row in rows]
+    assert columns[:6] == ["kernel", "T", "binary", "registers", "shared", "blocks per sm"]
+    assert [(row["kernel"], row["T"], row["binary"]) for row in shown[:5]] == [
+        ("gdn", "1", "changed"),
+        ("gdn", "2", "changed"),
+        ("added", "2", "new"),
+        ("gdn", "8", "same"),
+        ("norm", "8", "gone"),
+    ]
+    assert [row["registers"] for row in shown[:5]] == ["96 -> 168"] * 2 + ["168", "96", "96"]
+    assert [row["blocks per sm"] for row in shown[:2]] == ["8 -> 5"] * 2
+    assert (shown[0]["mix"], shown[0]["instructions"]) == ("valu 70 -> valu 80", "700")
+    assert shown[0]["cubin bytes"] == "9000"
+    assert re.search(r"sm90-4x8-T1\s+bytes moved\s+100 -> 90", said)
+    assert "workgroups of gdn" not in said
+    assert "3 counts of cases did not change" in said
+
+    monkeypatch.setenv("COLUMNS", "70")  # what changed is given up last
+    assert client("compare", "HEAD~1") == 0
+    narrow = capsys.readouterr().out
+    assert "96 -> 168" in narrow
+    assert "not shown for lack of width: cubin bytes, shared" in narrow
+
+    assert client("compare", "HEAD~1", "--json") == 0
+    roofline, kernels = json.loads(capsys.readouterr().out)["items"]
+    assert (roofline["suite"], kernels["suite"]) == ("roofline", "codeobject")
+    first = kernels["rows"][0]
+    assert first["batches"] == [1]
+    assert first["kernel"] == {"old": "gdn", "new": "gdn"}
+    assert first["digest"] == {"old": "a", "new": "q"}
+    assert first["resources"]["registers"] == {"old": 96, "new": 168}
+    assert first["resources"]["instructions"] == {"old": None, "new": 700}
+    assert kernels["rows"][4]["kernel"] == {"old": "norm", "new": None}
+    changed = [count for count in kernels["counts"] if count["old"] != count["new"]]
+    assert {count["name"] for count in changed} == {"bytes moved"}
+    assert len(kernels["counts"]) == 6
+
+
+def test_compare_takes_a_new_name_for_the_old_kernel_and_leaves_out_what_one_alone_has(
+    client: Client, service: FakeService, head: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = git(Path.cwd(), "rev-parse", "HEAD~1")
+    other = {**sample.ENVIRONMENT, "triton": "3.9.0"}
+    store(service, before, codeobject(("gdn", "a", "1,2", OLD), rows=(1, 2)))
+    store(service, head, codeobject(("fused", "b", "1,8", NEW), rows=(1, 8), environment=other))
+    assert client("compare", "HEAD~1", "--json") == 0
+    (item,) = json.loads(capsys.readouterr().out)["items"]
+    (row,) = item["rows"]
+    assert (row["kernel"], row["batches"]) == ({"old": "gdn", "new": "fused"}, [1])
+    assert row["binary"] == "changed"
+    assert item["facts"] == [
+        f"old is {before[:9]}, new is {head[:9]}",
+        "compiled by Triton 3.8.0 and 3.9.0: a change need not be the commit's",
+        f"1 case of {before[:9]} alone not shown",
+        f"1 case of {head[:9]} alone not shown",
+    ]
+    assert client("compare", "HEAD~1") == 0
+    assert "gdn -> fused" in capsys.readouterr().out
 
 
 def test_history_follows_first_parents(
