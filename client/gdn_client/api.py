@@ -6,6 +6,7 @@ nothing above this module knows of HTTP.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import urllib.parse
@@ -157,6 +158,21 @@ class Api:
         return self._request(
             "GET", path, params={"format": "text"}, headers=headers, what=f"job {job_id}"
         ).text
+
+    def log_events(self, job_id: str) -> list[dict[str, Any]]:
+        """What there is, one {id, event, data} each, its text exact."""
+        path = _job_path(job_id, "/log")
+        headers = {"Accept": "application/x-ndjson"}
+        text = self._request(
+            "GET", path, params={"format": "jsonl"}, headers=headers, what=f"job {job_id}"
+        ).text
+        try:
+            return [Reader(json.loads(line), "log event").data for line in text.split("\n") if line]
+        except ValueError as error:
+            raise UnexpectedAnswer(
+                "the server's log should have one JSON object a line",
+                remedy="The client and the server may be of different versions; update the older.",
+            ) from error
 
     @contextmanager
     def log_stream(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -100,6 +101,18 @@ class LogDisplay:
             self._screen.warn(waiting_line(event.data))
 
 
+class JsonDisplay(LogDisplay):
+    """For `logs --json`: each event as it came, an object on one line of ASCII."""
+
+    def show(self, event: Event) -> None:
+        if event.kind == WAITING:
+            super().show(event)
+            return
+        number = int(event.id) if event.id is not None and event.id.isdecimal() else event.id
+        data = {"id": number, "event": event.kind, "data": event.data}
+        self._screen.data(event_json(data))
+
+
 class BarDisplay:
     """One bar per suite on stderr; the newest case beside it, bad cases above."""
 
@@ -158,7 +171,7 @@ class BarDisplay:
             self._case(task, data)
         elif kind == "finished":
             passed = data.get("verdict") == "passed"
-            note = str(data.get("verdict", "")) if passed else _ending(data)
+            note = "passed" if passed else _ending(data)
             self._progress.update(task, mark="✓" if passed else "✗", note=note)
             self._progress.stop_task(task)
 
@@ -174,13 +187,20 @@ class BarDisplay:
 
     def _task(self, suite: str) -> TaskID:
         if suite not in self._tasks:
-            self._tasks[suite] = self._progress.add_task(suite, total=None, mark="…", note="")
+            shown = one_line(suite, 40)
+            self._tasks[suite] = self._progress.add_task(shown, total=None, mark="…", note="")
         return self._tasks[suite]
+
+
+def event_json(event: dict[str, Any]) -> str:
+    """Exact, and without a control character: JSON escapes them, but for DEL."""
+    return json.dumps(event).replace("\x7f", "\\u007f")
 
 
 def state_line(data: dict[str, Any]) -> str:
     reason = one_line(str(data.get("reason") or ""))
-    return f"{data.get('state', '?')}{': ' + reason if reason else ''}"
+    state = one_line(str(data.get("state", "?")), 40)
+    return f"{state}{': ' + reason if reason else ''}"
 
 
 def waiting_line(data: dict[str, Any]) -> str:
@@ -196,7 +216,8 @@ def progress_line(data: dict[str, Any]) -> str:
         case "case":
             where = f"{_count(data, 'done')}/{_count(data, 'total')}"
             summary = one_line(str(data.get("summary") or ""), 160)
-            line = f"{suite} {where} {one_line(str(data.get('id', '')), 80)}: {data.get('outcome')}"
+            outcome = one_line(str(data.get("outcome")), 40)
+            line = f"{suite} {where} {one_line(str(data.get('id', '')), 80)}: {outcome}"
             return f"{line}  {summary}" if summary else line
         case "finished":
             return f"{suite}: {_ending(data)}"
@@ -210,7 +231,7 @@ def _went_wrong(data: dict[str, Any]) -> bool:
 
 def _ending(data: dict[str, Any]) -> str:
     reason = one_line(str(data.get("reason") or ""), 160)
-    verdict = str(data.get("verdict", ""))
+    verdict = one_line(str(data.get("verdict", "")), 40)
     return f"{verdict}: {reason}" if reason and reason != verdict else verdict
 
 

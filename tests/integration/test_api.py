@@ -431,6 +431,8 @@ def test_the_log_streams_to_its_end_and_resumes(api: Api) -> None:
     assert [event["id"] for event in _events(rest.text)] == [3]
     text = api.get(f"/jobs/{job_id}/log", params={"format": "text"})
     assert text.text == "[queued] queued for interpreter\none line\nwith a break\n[passed]\n"
+    lines = api.get(f"/jobs/{job_id}/log", params={"format": "jsonl"}).text.splitlines()
+    assert [json.loads(line) for line in lines] == events
     problem(api.get("/jobs/j0/log"), 404, "not_found")
     problem(api.get(f"/jobs/{job_id}/log", headers={"Last-Event-ID": "x"}), 422, "invalid_request")
 

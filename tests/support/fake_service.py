@@ -195,6 +195,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._json(201, again)
             case ("GET", "jobs", job_id, "log") if r.query.get("format") == "text":
                 self._text("\n".join(str(e.data.get("text", "")) for e in s.events))
+            case ("GET", "jobs", job_id, "log") if r.query.get("format") == "jsonl":
+                lines = [{"id": e.id, "event": e.kind, "data": e.data} for e in s.events]
+                self._text("".join(json.dumps(line) + "\n" for line in lines))
             case ("GET", "jobs", job_id, "log"):
                 self._stream(job_id, int(r.headers.get("Last-Event-ID") or 0))
             case ("GET", "runs", run_id, "document"):

@@ -138,22 +138,28 @@ def logs(
     ] = False,
     timeout: options.Timeout = None,
     strict: options.Strict = False,
+    as_json: options.Json = False,
     server: options.Server = None,
 ) -> ExitCode:
     """Print a job's log; with -f follow it to the end and exit by its result."""
     from gdn_client.events import Clock
-    from gdn_client.progress import LogDisplay
+    from gdn_client.progress import JsonDisplay, LogDisplay, event_json
     from gdn_client.session import connected
     from gdn_client.text import printable
     from gdn_client.watching import watch
 
     with connected({"server": server, "timeout": timeout}) as session:
+        if not follow and as_json:
+            for event in session.api.log_events(job):
+                session.screen.data(event_json(event))
+            return ExitCode.PASSED
         if not follow:
             session.screen.data(printable(session.api.log_text(job)))
             return ExitCode.PASSED
         found = session.api.job(job)
         clock = Clock(session.settings.timeout_s or found.client_wait_s)
-        ended = watch(session.api, found, LogDisplay(session.screen), clock)
+        display = JsonDisplay(session.screen) if as_json else LogDisplay(session.screen)
+        ended = watch(session.api, found, display, clock)
         return of_job(ended, strict=strict)
 
 

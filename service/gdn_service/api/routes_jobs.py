@@ -14,7 +14,7 @@ from gdn_judge.document import DeviceKind
 from gdn_service.api import problems, schemas, views
 from gdn_service.api.context import Context, Ctx, Reader, Submitter
 from gdn_service.api.routes_read import RepositoryUnavailable
-from gdn_service.api.stream import job_events, log_text
+from gdn_service.api.stream import job_events, log_jsonl, log_text
 from gdn_service.errors import (
     AmbiguousCommit,
     Conflict,
@@ -154,7 +154,8 @@ _LOG_ANSWER: dict[int | str, dict[str, Any]] = {
         "description": (
             "Server-sent events with increasing integer ids: `log` {at, run, text}, `progress` "
             "(the judge's object and its suite), `state` {state, reason}. The stream ends behind "
-            "the final state. With format=text, what there is as plain text."
+            "the final state. With format=text, what there is as plain text; with format=jsonl, "
+            "its events as one {id, event, data} a line."
         ),
         "content": {
             "text/event-stream": {
@@ -162,6 +163,7 @@ _LOG_ANSWER: dict[int | str, dict[str, Any]] = {
                 "example": 'id: 1\nevent: state\ndata: {"state": "queued", "reason": ""}\n\n',
             },
             "text/plain": {"schema": {"type": "string"}},
+            "application/x-ndjson": {"schema": {"type": "string"}},
         },
     }
 }
@@ -177,13 +179,15 @@ async def job_log(
     context: Ctx,
     _token: Reader,
     job_id: Id,
-    format: Literal["events", "text"] = "events",
+    format: Literal["events", "text", "jsonl"] = "events",
     last_event_id: Annotated[int | None, Header(ge=0, le=2**31 - 1)] = None,
 ) -> Response:
     with context.store.read() as tx:
         _job(tx, job_id)
     if format == "text":
         return PlainTextResponse(log_text(context.store, job_id))
+    if format == "jsonl":
+        return Response(log_jsonl(context.store, job_id), media_type="application/x-ndjson")
     return EventSourceResponse(
         job_events(context.store, job_id, last_event_id or 0), ping=15, sep="\n"
     )

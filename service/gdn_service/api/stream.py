@@ -43,13 +43,23 @@ def _next(store: Store, job_id: str, after: int) -> tuple[list[LogEvent], bool]:
 
 def log_text(store: Store, job_id: str) -> str:
     """All there is, one line an event."""
-    lines: list[str] = []
-    after = 0
+    return "".join(_line(event.kind, event.data) + "\n" for event in _all(store, job_id))
+
+
+def log_jsonl(store: Store, job_id: str) -> str:
+    """All there is, each event an object on one line, its text exact."""
+    return "".join(
+        json.dumps({"id": event.seq, "event": event.kind, "data": event.data}) + "\n"
+        for event in _all(store, job_id)
+    )
+
+
+def _all(store: Store, job_id: str) -> list[LogEvent]:
+    found: list[LogEvent] = []
     with store.read() as tx:
-        while events := tx.log.after(job_id, after):
-            lines += [_line(event.kind, event.data) for event in events]
-            after = events[-1].seq
-    return "".join(line + "\n" for line in lines)
+        while events := tx.log.after(job_id, found[-1].seq if found else 0):
+            found += events
+    return found
 
 
 def _line(kind: str, data: dict[str, Any]) -> str:

@@ -163,6 +163,56 @@ def test_logs_prints_what_there_is_without_escapes(
     assert "\x07" not in said
 
 
+def test_an_escape_that_a_candidate_leaves_open_hides_no_line(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = {"at": "2026-01-02T03:04:05Z", "run": "r1"}
+    texts = ["first", "\x1b]52;c;", "\x1bP", "\x9b2J\x1b[", "last"]
+    service.events = [Event(n, "log", {**log, "text": t}) for n, t in enumerate(texts, start=1)]
+    assert client("logs", "j1") == 0
+    said = capsys.readouterr().out
+    assert "first" in said
+    assert "last" in said
+    assert [c for c in said if c != "\n" and not c.isprintable()] == []
+
+
+@pytest.mark.parametrize("arguments", [(), ("-f",)])
+def test_logs_as_json_are_exact_and_cannot_steer_a_terminal(
+    client: Client,
+    service: FakeService,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+) -> None:
+    evil = {"at": "2026-01-02T03:04:05Z", "run": "r1", "text": "\x1b[2J\x00\x7f\x9b\u202eé\n"}
+    events = [Event(1, "log", evil), Event(2, "state", {"state": "passed", "reason": ""})]
+    service.events = events
+    service.jobs["j1"] = job("j1", "passed")
+    assert client("logs", "j1", "--json", *arguments) == 0
+    said = capsys.readouterr().out
+    assert [json.loads(line) for line in said.splitlines()] == [
+        {"id": event.id, "event": event.kind, "data": event.data} for event in events
+    ]
+    assert [c for c in said if c != "\n" and not c.isprintable()] == []
+
+
+def test_no_field_of_an_event_reaches_the_terminal_raw(
+    client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "\x1b[2Jevil\x07"
+    words = {"suite": evil, "id": evil, "outcome": evil, "summary": evil, "text": evil}
+    ends = {"verdict": evil, "reason": evil}
+    service.events = [
+        Event(n, "progress", {"event": kind, **words, **ends})
+        for n, kind in enumerate(("planned", "case", "finished", evil), start=1)
+    ]
+    service.events.append(Event(5, "state", {"state": evil, "reason": evil}))
+    service.jobs["j1"] = job("j1", "passed")
+    assert client("logs", "-f", "j1") == 0
+    said = capsys.readouterr().out
+    assert said.count("evil") >= 10
+    assert [c for c in said if c != "\n" and not c.isprintable()] == []
+
+
 def test_logs_follows_to_the_end_and_exits_by_the_result(
     client: Client, service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:
