@@ -55,11 +55,11 @@ class Inventory:
 
     def refresh(self) -> list[LocalDevice]:
         """Look again, and write down what is there. A probe that fails adds no device."""
+        found = [(probe, facts) for probe in self._probes for facts in seen(probe)]
+        served = [(probe, facts) for probe, facts in found if self._served(facts.kind)]
+        shared = share_cores([facts for _, facts in served])
         self._known = [
-            self._local(probe, facts)
-            for probe in self._probes
-            for facts in share_cores(seen(probe))
-            if self._served(facts.kind)
+            self._local(probe, facts) for (probe, _), facts in zip(served, shared, strict=True)
         ]
         for device in self._known:
             self._record(device)
@@ -214,12 +214,10 @@ def _load(device: LocalDevice) -> dict[str, Any]:
 
 def share_cores(devices: Sequence[DeviceFacts]) -> list[DeviceFacts]:
     """Cores that several devices are near to, divided among them: one job per device."""
-
-    def own(device: DeviceFacts) -> str:
-        near = [other for other in devices if other.cpus == device.cpus]
-        return cores.share(device.cpus, near.index(device), len(near))
-
-    return [dataclasses.replace(device, cpus=own(device)) for device in devices]
+    shares = cores.divide([device.cpus for device in devices])
+    return [
+        dataclasses.replace(device, cpus=own) for device, own in zip(devices, shares, strict=True)
+    ]
 
 
 def seen(probe: Probe) -> Sequence[DeviceFacts]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -149,6 +150,27 @@ def test_a_lock_left_behind_by_another_job_is_named(store: Store, tmp_path: Path
         pytest.raises(DeviceBusy, match="locked by run 2"),
     ):
         hold(inventory)
+
+
+def test_devices_that_are_near_to_some_of_the_same_cores_share_none(
+    store: Store, tmp_path: Path
+) -> None:
+    """Also those of two probes: all may be judged on at one time."""
+
+    class Near(ScriptedProbe):
+        def __init__(self, *devices: tuple[int, str]) -> None:
+            super().__init__(IdleReport())
+            self.near = devices
+
+        def devices(self) -> Sequence[DeviceFacts]:
+            return [dataclasses.replace(GPU, index=n, cpus=cpus) for n, cpus in self.near]
+
+    inventory = make(store, tmp_path, Near((0, "0-15"), (1, "0-31")), Near((2, "24-39")))
+    assert {device.id: device.facts.cpus for device in inventory.of_kind(DeviceKind.SM90)} == {
+        "bench/sm90/0": "0-11",
+        "bench/sm90/1": "12-25",
+        "bench/sm90/2": "26-39",
+    }
 
 
 def test_cpu_devices_have_slots(tmp_path: Path) -> None:
