@@ -181,6 +181,42 @@ def test_three_spoiled_runs_in_a_row_quarantine_the_device(
     )
 
 
+def test_a_failure_in_the_judges_last_look_is_the_hosts(bench: Bench) -> None:
+    """All cases were judged and the candidate is gone; one commit's tries count once."""
+
+    def again() -> Judged:
+        return bench.suite_judge().run(bench.job_id, SUITE)
+
+    def failures() -> int:
+        with bench.store.read() as tx:
+            device = tx.devices.get(DEVICE)
+        assert device is not None
+        return device.failures_in_row
+
+    for number in (1, 2, 3):
+        assert bench.quarantined() is None
+        for judged in (bench.judge("last look"), again()):
+            assert (judged.result, judged.failure_class) == (Result.HOST, FailureClass.HOST)
+            assert judged.reason == "the device is gone"
+            assert failures() == number
+            if number == 3:
+                break
+    assert bench.quarantined() == "3 host failures in a row, last: the device is gone"
+    with bench.store.read() as tx:
+        told = [str(event.data.get("text")) for event in tx.log.after(bench.job_id, 0)]
+    assert f"the candidate had ended: it counts against {DEVICE}, for this commit once" in told
+    assert not any("only if it fails without this commit" in text for text in told)
+
+
+def test_a_failure_with_the_candidate_running_is_not_counted_yet(bench: Bench) -> None:
+    assert bench.judge("host").result is Result.HOST
+    with bench.store.read() as tx:
+        device = tx.devices.get(DEVICE)
+    assert device is not None
+    assert (device.failures_in_row, device.counted) == (0, None)
+    assert device.suspect == bench.repo.git("rev-parse", "HEAD")
+
+
 def test_a_busy_device_is_host_busy_with_the_offender_named(
     bench: Bench, stranger: subprocess.Popen[bytes]
 ) -> None:

@@ -2,7 +2,7 @@
 
 What it does comes from ``behaviour.json`` in the tree under test:
 {"<suite>" or "all": "pass" | "fail" | "hang" | "stubborn" | "crash" | "silent" | "nan" |
-"flood" | "other" | "partial" | "daemon" | "host" | "cannot" | "slow" | "paced",
+"flood" | "other" | "partial" | "daemon" | "host" | "last look" | "cannot" | "slow" | "paced",
  "canary": [us before, us after]}.
 """
 
@@ -51,6 +51,11 @@ def main() -> int:
     document = build(arguments, verdict)
     emit(event="arm", arm="candidate", moment="after")
     document = dataclasses.replace(document, ceilings=canary(table.get("canary", [])))
+    if behaviour == "last look":
+        verdict, lost = Verdict.ERROR, {"failure_class": FailureClass.HOST}
+        document = dataclasses.replace(
+            document, verdict=verdict, reason="the device is gone", **lost
+        )
     if behaviour == "other":
         document = dataclasses.replace(document, commit="f" * 40)
     if behaviour == "partial":

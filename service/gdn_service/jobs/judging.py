@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from gdn_judge.document import DeviceKind, Document, FailureClass, Suite, Verdict
+from gdn_judge.document import DeviceKind, Document, FailureClass, Outcome, Suite, Verdict
 from gdn_service.clock import iso, now
 from gdn_service.errors import DeviceBusy, DeviceError, GitError, RunnerError, WorkerStopping
 from gdn_service.jobs.assignment import Assignment, load_assignment
@@ -27,7 +27,7 @@ from gdn_service.runner.inventory import HeldDevice, Inventory, LocalDevice
 from gdn_service.runner.watch import Watch
 from gdn_service.settings import Settings
 from gdn_service.store import log
-from gdn_service.store.models import Run
+from gdn_service.store.models import Job, Run
 from gdn_service.store.store import Store
 
 _log = structlog.get_logger(__name__)
@@ -41,6 +41,14 @@ class Result(enum.StrEnum):
     FAILED = "failed"  # there is none, and a second try would not help
     HOST = "host"  # the host spoiled it; try again
     CANCELLED = "cancelled"
+
+
+class Blame(enum.Enum):
+    """What the commit may have to do with a failure of its host."""
+
+    NOBODY = enum.auto()  # its candidate never came, or the device was seen not to be idle
+    SUSPECT = enum.auto()  # its candidate was running
+    AFTER = enum.auto()  # all cases were judged and the candidate gone: the judge's last look
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +164,11 @@ class SuiteJudge:
             return self._dirtied(run, stay)
         judged = self._classify(document, outcome)
         if judged.result is Result.HOST:
-            suspect = asked.job.commit_sha if stay.candidate_came and not stay.void else None
+            blame = Blame.NOBODY
+            if stay.candidate_came and not stay.void:
+                blame = Blame.AFTER if _all_judged(document) else Blame.SUSPECT
             return self._spoiled(
-                run, judged.reason, judged.verdict, device_id=stay.device_id, suspect=suspect
+                run, judged.reason, judged.verdict, device_id=stay.device_id, blame=blame
             )
         if stay.void:
             return self._spoiled(run, stay.void, Verdict.INCONCLUSIVE, device_id=stay.device_id)
@@ -210,15 +220,15 @@ class SuiteJudge:
         verdict: Verdict,
         *,
         device_id: str | None = None,
-        suspect: str | None = None,
+        blame: Blame = Blame.NOBODY,
         dirty: bool = False,
     ) -> Judged:
         """The host is at fault: nothing of the run counts, and it may be tried again.
 
         `device_id` where a device was held; it is quarantined after so many in a row.
-        `suspect`: the commit, where its candidate was running and may be at fault.
         """
         with self.store.write() as tx:
+            commit = tx.session.get_one(Job, run.job_id).commit_sha
             tries = tx.jobs.host_failure(
                 run.id,
                 host=self.settings.worker_name,
@@ -228,12 +238,18 @@ class SuiteJudge:
             )
             tx.results.discard(run.id)
             if device_id is not None and tx.devices.host_failure(
-                device_id, reason, suspect=suspect
+                device_id,
+                reason,
+                suspect=commit if blame is Blame.SUSPECT else None,
+                after=commit if blame is Blame.AFTER else None,
             ):
                 _log.warning("device quarantined", device=device_id, reason=reason)
         self.store.say(run.job_id, reason, run=run.id)
-        if suspect is not None:
+        if blame is Blame.SUSPECT:
             text = f"counts against {device_id} only if it fails without this commit as well"
+            self.store.say(run.job_id, text, run=run.id)
+        if blame is Blame.AFTER:
+            text = f"the candidate had ended: it counts against {device_id}, for this commit once"
             self.store.say(run.job_id, text, run=run.id)
         return Judged(
             result=Result.HOST,
@@ -318,6 +334,13 @@ class SuiteJudge:
 
 def failed(failure_class: FailureClass, reason: str) -> Judged:
     return Judged(result=Result.FAILED, reason=reason[:2000], failure_class=failure_class)
+
+
+def _all_judged(document: Document | None) -> bool:
+    """Whether the judge came to the end of its plan, where only its last look is left."""
+    if document is None or document.partial:
+        return False
+    return all(case.outcome is not Outcome.NOT_RUN for case in document.cases)
 
 
 def _left_in(work_dir: Path, baseline: Baseline) -> Path:

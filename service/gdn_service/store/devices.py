@@ -55,18 +55,27 @@ class DeviceRepository:
             query = query.where(Device.host == host)
         return list(self._session.scalars(query))
 
-    def host_failure(self, device_id: str, reason: str, *, suspect: str | None = None) -> bool:
+    def host_failure(
+        self,
+        device_id: str,
+        reason: str,
+        *,
+        suspect: str | None = None,
+        after: str | None = None,
+    ) -> bool:
         """Count it; True when the device is quarantined by this one.
 
         With `suspect`, the commit whose candidate was running, it counts only once the
-        device fails without that commit.
+        device fails without that commit. With `after`, the commit whose candidate had ended,
+        it counts, and in a row of such failures of one commit once.
         """
         device = self._session.get_one(Device, device_id, with_for_update=True)
-        if device.suspect not in (None, suspect):
+        if device.suspect not in (None, suspect or after):
             device.failures_in_row += 1
         device.suspect = suspect
-        if suspect is None:
+        if suspect is None and (after is None or device.counted != after):
             device.failures_in_row += 1
+        device.counted = after
         if device.quarantined or device.failures_in_row < QUARANTINE_AFTER:
             return False
         device.quarantined = f"{device.failures_in_row} host failures in a row, last: {reason}"
@@ -74,7 +83,9 @@ class DeviceRepository:
 
     def host_success(self, device_id: str) -> None:
         self._session.execute(
-            update(Device).where(Device.id == device_id).values(failures_in_row=0, suspect=None)
+            update(Device)
+            .where(Device.id == device_id)
+            .values(failures_in_row=0, suspect=None, counted=None)
         )
 
     def quarantine(self, device_id: str, reason: str | None) -> bool:
@@ -87,7 +98,7 @@ class DeviceRepository:
         if device is None:
             return False
         device.quarantined = reason
-        device.failures_in_row, device.suspect = 0, None
+        device.failures_in_row, device.suspect, device.counted = 0, None, None
         if reason is None:
             device.canary_since = now()
         return True

@@ -317,6 +317,7 @@ class Device(Base):
     quarantined: Mapped[str | None] = mapped_column(Text)  # the reason, or null
     failures_in_row: Mapped[int] = mapped_column(default=0)
     suspect: Mapped[str | None] = mapped_column(String(40))  # commit of a failure not counted yet
+    counted: Mapped[str | None] = mapped_column(String(40))  # of the last one after its candidate
     vram_baseline: Mapped[int | None] = mapped_column(BigInteger)
     canary_since: Mapped[datetime | None]  # its canaries of runs that began earlier are no guide
     seen_at: Mapped[datetime]

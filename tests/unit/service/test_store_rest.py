@@ -69,6 +69,27 @@ def test_failures_of_one_commits_candidate_count_only_when_the_device_fails_with
         )
 
 
+def test_failures_after_a_commits_candidate_count_once_in_a_row(store: Store) -> None:
+    add_device(store)
+
+    def fail(**commit: str) -> int:
+        with store.write() as tx:
+            tx.devices.host_failure(DEVICE, "gone", **commit)
+            return tx.session.get_one(Device, DEVICE).failures_in_row
+
+    assert [fail(after=commit) for commit in ("a", "a", "a", "b", "b")] == [1, 1, 1, 2, 2]
+    with store.write() as tx:
+        tx.devices.host_success(DEVICE)
+    assert [fail(after="b"), fail(suspect="b"), fail(suspect="c")] == [1, 1, 2]
+    with store.write() as tx:
+        tx.devices.quarantine(DEVICE, None)
+    assert [fail(suspect="a"), fail(after="a"), fail(after="b"), fail()] == [0, 1, 2, 3]
+    with store.read() as tx:
+        assert tx.session.get_one(Device, DEVICE).quarantined == (
+            "3 host failures in a row, last: gone"
+        )
+
+
 def test_a_device_that_is_gone_serves_nothing(store: Store) -> None:
     add_device(store)
     with store.write() as tx:
