@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -20,6 +18,7 @@ from gdn_service import application
 from gdn_service.runner.locks import device_lock
 from gdn_service.store.models import Case, Job, Run
 from gdn_service.store.store import Store
+from support import preloaded
 from support.service_bench import (
     KILLABLE,
     Bench,
@@ -33,7 +32,7 @@ from support.service_bench import (
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
-Worker = subprocess.Popen[bytes]
+Worker = preloaded.Process
 
 
 class Fleet:
@@ -54,8 +53,8 @@ class Fleet:
         settings = bench_settings(self.data_dir(data_dir or name), self.url, worker_name=name)
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         with open(settings.data_dir / "worker.log", "wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, *command, "worker"],
+            process = preloaded.start(
+                [*command, "worker"],
                 env=os.environ | service_environment(settings),
                 stdout=log,
                 stderr=log,
@@ -78,12 +77,11 @@ class Fleet:
     def devices_command(self, name: str, *arguments: str) -> dict[str, Any]:
         """What ``gdn-service devices`` says on that host of its only device."""
         settings = bench_settings(self.data_dir(name), self.url, worker_name=name)
-        done = subprocess.run(
-            [sys.executable, "-m", "gdn_service", "devices", "--json", *arguments],
+        done = preloaded.run(
+            ["-m", "gdn_service", "devices", "--json", *arguments],
             env=os.environ | service_environment(settings),
-            stdout=subprocess.PIPE,
-            check=True,
         )
+        assert done.returncode == 0, done.stderr
         (device,) = json.loads(done.stdout)
         found: dict[str, Any] = device
         return found

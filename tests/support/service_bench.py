@@ -27,6 +27,7 @@ from gdn_service.auth import Scope, create_token
 from gdn_service.settings import Settings, load_settings
 from gdn_service.store.models import Target
 from gdn_service.targets import new_target
+from support import preloaded
 
 POSTGRES = "postgresql://postgres@127.0.0.1:5432"
 STANDIN = Path(__file__).with_name("standin_judge.py")
@@ -136,7 +137,7 @@ class Bench:
     settings: Settings
     token: str
     repo: Repo
-    process: subprocess.Popen[bytes] | None = None
+    process: preloaded.Process | None = None
     http: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
@@ -152,8 +153,8 @@ class Bench:
         """`kill`: ("before" or "after", step) at which the service kills itself."""
         arguments = ["-m", "gdn_service", command] if kill is None else [str(KILLABLE), *kill]
         log = open(self.settings.data_dir / "service.log", "ab")  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, *arguments],
+        self.process = preloaded.start(
+            arguments,
             env=os.environ | service_environment(self.settings) | environment,
             stdout=log,
             stderr=log,

@@ -22,6 +22,7 @@ from gdn_service.settings import load_settings
 from gdn_service.store.models import Run
 from gdn_service.store.store import Store
 from gdn_service.targets import new_target
+from support import preloaded
 from support.service_rows import DEVICE, add_device, add_job, add_target, document
 
 
@@ -30,15 +31,17 @@ class Command:
         self.data_dir = data_dir
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "gdn_service", *arguments],
-            capture_output=True,
-            text=True,
-            env=os.environ
-            | {"GDN_DATA_DIR": str(self.data_dir), "GDN_DEVICE_KINDS": "interpreter"}
-            | environment,
-            check=False,
-        )
+        words = ["-m", "gdn_service", *arguments]
+        return preloaded.run(words, env=self.environment() | environment)
+
+    def afresh(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """In an interpreter of its own, with every import."""
+        words = [sys.executable, "-m", "gdn_service", *arguments]
+        return subprocess.run(words, env=self.environment(), capture_output=True, text=True)
+
+    def environment(self) -> dict[str, str]:
+        ours = {"GDN_DATA_DIR": str(self.data_dir), "GDN_DEVICE_KINDS": "interpreter"}
+        return os.environ | ours
 
 
 @pytest.fixture
@@ -47,7 +50,7 @@ def command(tmp_path: Path) -> Command:
 
 
 def test_a_token_is_shown_once_and_revoked(command: Command) -> None:
-    made = command("token", "create", "--name", "ci")
+    made = command.afresh("token", "create", "--name", "ci")
     assert re.fullmatch(r"gdn_[0-9a-f]{12}_[\w-]{43}\n", made.stdout)
     token_id = made.stdout.split("_")[1]
     listed = json.loads(command("token", "list", "--json").stdout)
@@ -55,7 +58,7 @@ def test_a_token_is_shown_once_and_revoked(command: Command) -> None:
     secret = made.stdout.strip().split("_", 2)[2]
     assert secret not in (command.data_dir / "gdn.sqlite").read_bytes().decode("latin-1")
     assert command("token", "revoke", token_id).returncode == 0
-    again = command("token", "revoke", "nobody")
+    again = command.afresh("token", "revoke", "nobody")
     assert (again.returncode, again.stderr) == (
         2,
         "gdn-service: there is no token 'nobody'; see gdn-service token list\n",
