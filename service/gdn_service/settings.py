@@ -87,7 +87,7 @@ class Settings(BaseSettings):
     suite_timeout_s: float = Field(3600, gt=0)
     """Longest run of a suite."""
     job_timeout_s: float = Field(4 * 3600, gt=0)
-    """Longest job."""
+    """Longest job. Time on all hosts that had it counts; it is looked at before each run."""
     client_wait_s: float = Field(6 * 3600, gt=0)
     """How long a client waits for a job when it does not say."""
     stop_grace_s: float = Field(5, gt=0)

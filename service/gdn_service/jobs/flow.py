@@ -58,6 +58,35 @@ class HandedOn(Exception):
     """Another host takes the job; raised and caught in this module."""
 
 
+class OutOfTime(Exception):
+    """The job has taken as long as it may; raised and caught in this module."""
+
+
+class Spent:
+    """The time spent on a job: by hosts that had it before, and here since the flow began.
+
+    What a host had not told yet when it died is lost; the number of starts bounds that.
+    """
+
+    def __init__(self, store: Store, job_id: str) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._since = time.monotonic()
+        self._told = load_job(store, job_id)[0].spent_s
+
+    @property
+    def seconds(self) -> float:
+        return self._told + time.monotonic() - self._since
+
+    def tell(self) -> None:
+        """Keep it in the store, for the next host or the next start of this one."""
+        moment = time.monotonic()
+        lap, self._since = moment - self._since, moment
+        self._told += lap
+        with self._store.write() as tx:
+            tx.jobs.spend(self._job_id, lap)
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobFlow:
     store: Store
@@ -67,45 +96,50 @@ class JobFlow:
 
     def run(self, job_id: str, claim: int) -> None:
         """The life of one job on this host: to its end, or until another host takes it."""
-        started = time.monotonic()
         if not self._begin(job_id, claim):
             return
+        spent = Spent(self.store, job_id)
         failure: Failure | None
         try:
-            failure = self._go(job_id, started)
+            failure = self._go(job_id, spent)
         except WorkerStopping:
+            spent.tell()
             self._give_back(job_id)
             raise
         except HandedOn:
             return
+        except OutOfTime:
+            limit = f"{self.settings.job_timeout_s:g} s"
+            failure = _failure(
+                FailureClass.SERVICE, f"the job took over {limit}; what was done is kept"
+            )
         except Exception as error:  # noqa: BLE001 - the job ends with it, the worker goes on
             _log.exception("job failed by a fault of the service", job=job_id)
             failure = _failure(FailureClass.SERVICE, f"{type(error).__name__}: {error}")
-        _step("finish", self.finish, job_id, failure, time.monotonic() - started)
+        _step("finish", self.finish, job_id, failure, spent.seconds)
 
-    def _go(self, job_id: str, started: float) -> Failure | None:
+    def _go(self, job_id: str, spent: Spent) -> Failure | None:
+        """Raises HandedOn, OutOfTime."""
         failure = _step("check out", self.check_out, job_id)
         if failure is not None:
             return failure
         for suite in load_job(self.store, job_id)[0].suites:
             if self._cancelled(job_id):
                 return None
-            if time.monotonic() - started > self.settings.job_timeout_s:
-                return _failure(
-                    FailureClass.SERVICE,
-                    f"the job took over {self.settings.job_timeout_s:g} s; what was done is kept",
-                )
-            judged = self._judge_with_retries(job_id, suite)
+            judged = self._judge_with_retries(job_id, suite, spent)
             _step(f"store {suite}", self.store_result, job_id, suite, judged)
         return None
 
-    def _judge_with_retries(self, job_id: str, suite: str) -> Judged:
+    def _judge_with_retries(self, job_id: str, suite: str, spent: Spent) -> Judged:
         """Again while the host spoils it, elsewhere if possible; the last time is its error.
 
-        Raises HandedOn.
+        Raises HandedOn, and OutOfTime before a run: one that has begun has its own limit.
         """
         while True:
+            if spent.seconds > self.settings.job_timeout_s:
+                raise OutOfTime
             judged = _step(f"judge {suite}", self.judge.run, job_id, suite)
+            spent.tell()
             if judged.result is not Result.HOST or judged.host_tries >= self.settings.host_tries:
                 return given_up(judged, self.settings.host_tries)
             if _step(f"hand on {suite}", self.hand_on, job_id):

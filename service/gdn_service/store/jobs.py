@@ -183,6 +183,12 @@ class JobRepository:
             .returning(Job.tries)
         )
 
+    def spend(self, job_id: str, seconds: float) -> None:
+        """Add to the time that hosts have spent on the job."""
+        self._session.execute(
+            update(Job).where(Job.id == job_id).values(spent_s=Job.spent_s + seconds)
+        )
+
     def give_back_try(self, job_id: str) -> None:
         """An orderly stop of the worker is not a failed try."""
         self._session.execute(

@@ -162,6 +162,7 @@ class Job(Base):
     tries: Mapped[int] = mapped_column(default=0)  # starts, a crash of the worker included
     worker: Mapped[str | None] = mapped_column(String(200))  # null: no host has it
     claim: Mapped[int] = mapped_column(default=0)  # counts the claims; the last one is in force
+    spent_s: Mapped[float] = mapped_column(Float, default=0.0)  # on hosts, as far as they told
     cancel_requested: Mapped[bool] = mapped_column(Boolean, default=False)
     log_seq: Mapped[int] = mapped_column(default=0)
     submitted_by: Mapped[str | None] = mapped_column(String(80))

@@ -83,6 +83,15 @@ def test_a_claim_that_is_not_in_force_starts_and_ends_nothing(store: Store) -> N
         assert tx.jobs.claim(job.id, "a") is None
 
 
+def test_the_time_spent_on_a_job_adds_up(store: Store) -> None:
+    job = add_job(store)
+    with store.write() as tx:
+        tx.jobs.spend(job.id, 1.5)
+        tx.jobs.spend(job.id, 2.0)
+    with store.read() as tx:
+        assert [tx.session.get_one(type(job), job.id).spent_s] == [3.5]
+
+
 def test_a_final_state_is_reached_once_and_never_left(store: Store) -> None:
     job = add_job(store)
     with store.write() as tx:
