@@ -91,6 +91,13 @@ def test_an_empty_view_is_a_null_pointer(start: Start) -> None:
     assert np.array_equal(result.results["out"], heads_of(given))
 
 
+@pytest.mark.parametrize("op", ["compiles_nothing", "compiles_in_a_call"])
+def test_torchs_compiler_comes_with_the_op_alone(start: Start, op: str) -> None:
+    given = operands(2)
+    result = start(f"small_ops:{op}").call(given, BF16)
+    assert np.array_equal(result.results["out"], heads_of(given))
+
+
 def test_memory_that_the_op_keeps_lives_on(start: Start) -> None:
     executor = start("small_ops:counts")
     seen = [executor.call(operands(1), BF16).results["out"] for _ in range(3)]

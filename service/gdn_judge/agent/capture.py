@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import functools
 import hashlib
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -98,11 +100,14 @@ class Capture:
             refused=CannotCapture,
         )
         triton.runtime.driver.set_active(_driver(self))
+        torch.compile = _announced(torch.compile)
 
     def record(
         self, run: Callable[[], Any], operands: Mapping[str, torch.Tensor]
     ) -> dict[str, Any]:
         """Call `run`, which returns what the op returns, and describe its launches."""
+        if "torch._dynamo" in sys.modules:
+            _Watch.keep_compiler_out()
         self._recording = recording = Recording(self, operands)
         try:
             with presented.Presented(recording.reading), _Watch(recording):
@@ -351,6 +356,15 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = recording
 
+    @classmethod
+    def keep_compiler_out(cls) -> None:
+        """Have torch's compiler leave this class alone, once an op uses it.
+
+        torch's own wrapper does it, and imports the compiler for that: some seconds
+        of each candidate, so that it is left off before.
+        """
+        cls.__torch_dispatch__ = _compiler_kept_out  # type: ignore[method-assign]
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
@@ -359,6 +373,23 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
         result = func(*args, **(kwargs or {}))
         self.recording.operator(name, args, kwargs or {}, result)
         return result
+
+
+_compiler_kept_out: Any = _Watch.__torch_dispatch__
+_Watch.__torch_dispatch__ = getattr(  # type: ignore[method-assign]
+    _compiler_kept_out, "__wrapped__", _compiler_kept_out
+)
+
+
+def _announced(compile_: Any) -> Any:
+    """torch.compile, which may come in the middle of a captured call."""
+
+    @functools.wraps(compile_)
+    def compile_watched(*args: Any, **kwargs: Any) -> Any:
+        _Watch.keep_compiler_out()
+        return compile_(*args, **kwargs)
+
+    return compile_watched
 
 
 def _is_view(func: Any) -> bool:

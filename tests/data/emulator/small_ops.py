@@ -1,6 +1,7 @@
 """Small ops under the op's signature, each with one habit that a capture must follow or refuse."""
 
 import ctypes
+import sys
 
 import torch
 import triton
@@ -273,3 +274,19 @@ def reads_what_it_keeps(qkvz, ba, conv, ssm, indices, *rest, **options):
 
 def makes_events(qkvz, ba, conv, ssm, indices, *rest, **options):
     torch.cuda.Event(enable_timing=True)
+
+
+def compiles_nothing(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Raises where a call has brought torch's compiler, which takes seconds."""
+    copies(qkvz, ba, conv, ssm, indices)
+    if "torch._dynamo" in sys.modules:
+        raise AssertionError("torch's compiler was imported")
+    return copies(qkvz, ba, conv, ssm, indices)
+
+
+def compiles_in_a_call(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Brings torch's compiler in the middle of a call, for a view of device data."""
+    out = _out(ssm, indices)
+    flat = torch.compile(lambda tensor: tensor.view(-1), backend="eager")(out)
+    _copy(qkvz, flat.view(out.shape))
+    return out, None, None

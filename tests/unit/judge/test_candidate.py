@@ -151,6 +151,13 @@ def test_the_environment_is_nearly_empty(start: Start, monkeypatch: pytest.Monke
     assert "TRITON_CACHE_DIR" in process.log_tail()
 
 
+def test_torch_computes_on_one_core(start: Start) -> None:
+    process = start("import torch; print('threads', torch.get_num_threads())")
+    process.hello(60)
+    process.close()
+    assert "threads 1\n" in process.log_tail()
+
+
 def test_only_three_descriptors_and_the_socket(start: Start) -> None:
     reader, writer = os.pipe()
     os.set_inheritable(reader, True)
