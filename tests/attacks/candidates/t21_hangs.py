@@ -9,6 +9,6 @@ EXPECT = {"verdict": "failed", "outcomes": ["timed_out", "failed"], "others_pass
 
 
 def fused_gdn_decode_qkvz(*args, **kwargs):
-    if args[0].shape[0] == 3:
+    if args[0].shape[0] == 3 and kwargs["quant_dtype"] is None:
         time.sleep(1e6)
     return right(*args, **kwargs)
