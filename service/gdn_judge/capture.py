@@ -125,6 +125,7 @@ class Captured:
     events: tuple[Launched | Filled, ...]
     codes: Mapping[str, Code]
     storages: Mapping[int, Storage]
+    prepared: tuple[str, ...]  # torch operators that a GPU runs as kernels of their own
     alive: frozenset[int]  # storages that the op holds on to after the call
 
 
@@ -139,8 +140,8 @@ def read(reply: Mapping[str, Any]) -> Captured:
 
 
 def _read(reply: Mapping[str, Any]) -> Captured:
-    if len(reply["events"]) > MAX_EVENTS:
-        raise ValueError(f"more than {MAX_EVENTS} launches and fills in one call")
+    if len(reply["events"]) + len(reply["prepared"]) > MAX_EVENTS:
+        raise ValueError(f"more than {MAX_EVENTS} launches, fills and operators in one call")
     storages = [_storage(item) for item in reply["storages"]]
     return Captured(
         form_error=str(reply["form_error"])[:500],
@@ -149,6 +150,7 @@ def _read(reply: Mapping[str, Any]) -> Captured:
         events=tuple(_event(item) for item in reply["events"]),
         codes={str(k): _code(v) for k, v in reply["codes"].items()},
         storages={s.number: s for s in storages},
+        prepared=tuple(str(name)[:100] for name in reply["prepared"]),
         alive=frozenset(int(n) for n in reply["alive"]),
     )
 

@@ -163,11 +163,12 @@ class EmulatedExecutor:
         _load_operands(captured, memory, operands)
         schedule = self._schedule(operands, options)
         self.reports, self.programs_run = [], []
-        kernels = []
+        kernels = [KernelRun(name=f"{name} (torch)") for name in captured.prepared]
         try:
             for event in captured.events:
                 if isinstance(event, Filled):
                     _fill(memory[event.storage], event)
+                    kernels += [KernelRun(name="fill (torch)")] if event.count else []
                 else:
                     races = self._unjudged(event, operands, options, schedule)
                     kernels.append(self._launch(event, memory, schedule, races, until))

@@ -81,7 +81,31 @@ def test_several_launches_and_fills(start: Start, op: str) -> None:
     value = (heads_of(given).astype(np.uint32) << 16).view(np.float32) + np.float32(1.5)
     got = (result.results["out"].astype(np.uint32) << 16).view(np.float32)
     assert np.allclose(got, value, rtol=2**-8)
-    assert [kernel.name for kernel in result.kernels] == ["copy_kernel", "add_kernel"]
+    launched = [kernel.name for kernel in result.kernels]
+    filled = [name for name in launched if name.endswith(" (torch)")]
+    assert launched == [*filled, "copy_kernel", "add_kernel"]
+    assert filled == [f"aten.{name} (torch)" for name in FILLS[op]]
+
+
+FILLS = {
+    "adds": ["fill_.Scalar"],
+    "makes_zeros_like_operands": [
+        f"{name}.default"
+        for name in ("new_zeros", "full_like", "zeros_like", "ones_like", "new_full")
+    ],
+}
+
+
+def test_a_fill_is_a_launch_but_not_what_a_call_prepares(start: Start) -> None:
+    for op, first, later in (
+        ("zeroes_what_it_keeps", [], ["fill (torch)"]),
+        ("spoils_what_it_keeps", [], ["fill (torch)"]),
+        ("counts", [], []),
+    ):
+        executor = start(f"small_ops:{op}")
+        for expected in (first, later, later):
+            result = executor.call(operands(1), BF16)
+            assert [kernel.name for kernel in result.kernels] == [*expected, "count_kernel"], op
 
 
 def test_an_empty_view_is_a_null_pointer(start: Start) -> None:
@@ -162,6 +186,42 @@ def test_the_host_reads_no_device_data_past_torch(start: Start) -> None:
     for op, way in (("reads_a_list", "tolist"), ("writes_through_numpy", "numpy")):
         with pytest.raises(NotModelled, match=rf"the host reads device data: Tensor\.{way}"):
             start(f"small_ops:{op}").call(operands(1), BF16)
+
+
+@pytest.mark.parametrize(
+    ("op", "what"),
+    [
+        ("changes_on_a_thread", r"torch\.zero_ on another Python thread"),
+        ("changes_on_a_pool", r"torch\.zero_\S* on another Python thread"),
+        ("launches_on_a_thread", "on another Python thread"),
+        ("hides_a_refusal", r"the torch operator aten\.copy_\S* on device data"),
+        ("views_by_numpy", r"the host reads device data: Tensor\.numpy"),
+        ("views_by_dlpack", r"the host reads device data: Tensor\.__dlpack__"),
+    ],
+)
+def test_what_a_capture_would_not_see_is_refused(start: Start, op: str, what: str) -> None:
+    """Also where the op's own handler, or another thread, takes the refusal."""
+    executor = start(f"small_ops:{op}")
+    for _ in range(2):
+        with pytest.raises(NotModelled, match=what):
+            executor.call(operands(2), BF16)
+
+
+@pytest.mark.parametrize(
+    "op", ["thinks_on_a_thread", "views_the_cpu_by_numpy", "keeps_a_view_of_what_it_uses"]
+)
+def test_what_harms_nothing_is_not_refused(start: Start, op: str) -> None:
+    given = operands(2)
+    assert np.array_equal(
+        start(f"small_ops:{op}").call(given, BF16).results["out"], heads_of(given)
+    )
+
+
+def test_memory_that_was_let_go_is_no_argument(start: Start) -> None:
+    executor = start("small_ops:uses_after_free")
+    for _ in range(2):
+        with pytest.raises(CandidateRaised, match=r"UseAfterFree: .* that the op has let go of"):
+            executor.call(operands(2), BF16)
 
 
 def test_addresses_are_traced_to_the_memory_they_point_into(start: Start) -> None:

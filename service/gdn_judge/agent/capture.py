@@ -15,15 +15,16 @@ import functools
 import hashlib
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.multiprocessing import reductions
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gdn_judge.agent import presented
+from gdn_judge.agent import presented, threads
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ GFX950 = Target("hip", "gfx950", 64, 160 * 1024, 256, (9, 5), "amdgcn")
 SM90 = Target("cuda", 90, 32, 227 * 1024, 132, (9, 0), "ptx")
 TARGETS = {"gfx950-emulated": GFX950, "gfx950-captured": GFX950, "sm90-captured": SM90}
 _CONTENTS_LIMIT = 1 << 20
+_OWN_REFERENCES = 5  # of a storage in `_let_go`: two collections, two names, and the count's own
 _SCALARS = {
     "i1": "<?",
     "i8": "<b",
@@ -75,6 +77,10 @@ class CannotCapture(RuntimeError):
     """The op does something that a capture cannot follow; the message says what."""
 
 
+class UseAfterFree(RuntimeError):
+    """A kernel is given the address of memory that the op has let go of."""
+
+
 class Capture:
     """The stand-in device of one process."""
 
@@ -84,6 +90,7 @@ class Capture:
         self._kept: dict[int, tuple[Any, int]] = {}  # address -> (weak storage, id)
         self._number = 0
         self._recording: Recording | None = None
+        self._fault: Exception | None = None  # of this call, or on a thread since the last one
 
     def install(self) -> None:
         """Make Triton compile for the target and hand its launches to this object."""
@@ -100,29 +107,61 @@ class Capture:
             refused=CannotCapture,
         )
         triton.runtime.driver.set_active(_driver(self))
+        threads.install(self._on_a_thread)
         torch.compile = _announced(torch.compile)
 
     def record(
         self, run: Callable[[], Any], operands: Mapping[str, torch.Tensor]
     ) -> dict[str, Any]:
-        """Call `run`, which returns what the op returns, and describe its launches."""
+        """Call `run`, which returns what the op returns, and describe its launches.
+
+        Raises CannotCapture or UseAfterFree also where the op catches them: what it does
+        instead is not what it does on a GPU.
+        """
         if "torch._dynamo" in sys.modules:
             _Watch.keep_compiler_out()
         self._recording = recording = Recording(self, operands)
         try:
             with presented.Presented(recording.reading), _Watch(recording):
-                results = run()
+                try:
+                    results = run()
+                except Exception as error:
+                    if self._fault is None or self._fault is error:
+                        raise
+                    raise self._fault from error
             reply = recording.reply(results)
+            if self._fault is not None:
+                raise self._fault
         finally:
-            self._recording = None
+            self._recording, self._fault = None, None
+        del results
+        before = {number for _, number in self._kept.values()}
         self._forget(recording)
-        return {**reply, "alive": sorted(number for _, number in self._kept.values())}
+        alive = {number for _, number in self._kept.values()}
+        # a call that leaves new memory behind prepares it: that is not what each call launches
+        prepared = [] if alive - before else reply["prepared"]
+        return {**reply, "prepared": prepared, "alive": sorted(alive)}
+
+    def fault(self, error: Exception) -> NoReturn:
+        """Raise `error`, and again at the end of the call."""
+        self._fault = self._fault or error
+        raise error
+
+    def _on_a_thread(self, name: str, tensors: list[torch.Tensor]) -> None:
+        """torch.`name` is called on a thread that the candidate started."""
+        kept = {storage.data_ptr() for storage in self.kept()}
+        if self._recording is not None or any(
+            tensor.untyped_storage().data_ptr() in kept for tensor in tensors
+        ):
+            self.fault(CannotCapture(f"torch.{name} on another Python thread"))
 
     def launch(
         self, launcher: _Launcher, grid: tuple[int, int, int], args: tuple[Any, ...]
     ) -> None:
         if self._recording is None:
-            raise CannotCapture("a kernel was launched outside a captured call")
+            self.fault(CannotCapture("a kernel was launched outside a captured call"))
+        if threading.get_ident() != self._recording.thread:
+            self.fault(CannotCapture(f"a launch of {launcher.name} on another Python thread"))
         self._recording.launch(launcher, grid, args)
 
     def known(self, storage: torch.UntypedStorage) -> int | None:
@@ -161,6 +200,9 @@ class Recording:
 
     def __init__(self, capture: Capture, operands: Mapping[str, torch.Tensor]) -> None:
         self.capture = capture
+        self.thread = threading.get_ident()
+        # operators that made what lies at an address, or, with None, changed device memory
+        self._prepared: list[tuple[str, int | None]] = []
         self.storages: dict[int, dict[str, Any]] = {}  # address -> description
         self._alive: dict[int, torch.UntypedStorage] = {}
         self.blank: set[int] = set()
@@ -215,7 +257,7 @@ class Recording:
             elif kind == "bf16":
                 arguments.append({"bytes": struct.pack("<f", value)[2:].hex()})
             else:
-                raise CannotCapture(f"an argument of type {kind!r} of {launcher.name}")
+                self._refuse(f"an argument of type {kind!r} of {launcher.name}")
         self.device.update(a for a in touched if a is not None)
         code = launcher.code(self.capture, self.codes)
         self.events.append({"launch": code, "grid": [int(n) for n in grid], "arguments": arguments})
@@ -231,11 +273,14 @@ class Recording:
             for known in (*self._alive.values(), *self.capture.kept()):
                 address = known.data_ptr()
                 if address <= value < address + max(1, known.nbytes()):
+                    if _let_go(known):
+                        text = f"the address {value:#x} is of memory that the op has let go of"
+                        self.capture.fault(UseAfterFree(text))
                     return self._at(known, value)
-            raise CannotCapture(f"the address {value:#x} is of no tensor that this call used")
+            self._refuse(f"the address {value:#x} is of no tensor that this call used")
         if hasattr(value, "data_ptr"):
             return self._pointer(int(value.data_ptr()))
-        raise CannotCapture(f"a pointer argument of type {type(value).__name__}")
+        return self._refuse(f"a pointer argument of type {type(value).__name__}")
 
     def _at(self, storage: torch.UntypedStorage, pointer: int) -> tuple[Any, int]:
         where = presented.place(storage)
@@ -247,23 +292,31 @@ class Recording:
 
     # torch operators between launches
 
-    def operator(self, name: str, args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
+    def operator(
+        self, name: str, args: tuple[Any, ...], kwargs: Any, result: Any, func: Any
+    ) -> None:
         """A torch operator ran: `result` is what it gave."""
+        inputs = [t.untyped_storage().data_ptr() for t in _tensors((args, kwargs))]
         for tensor in _tensors(result):
-            address = tensor.untyped_storage().data_ptr()
-            inputs = [t.untyped_storage().data_ptr() for t in _tensors((args, kwargs))]
+            storage = tensor.untyped_storage()
+            address = storage.data_ptr()
             if address in inputs:
+                in_place = func._schema.is_mutable and address not in self.device
+                if in_place and tensor.numel() and presented.place(storage) == presented.DEVICE:
+                    self._prepared.append((name, None))
                 continue
             if address not in self._alive:  # new, perhaps where kept memory was let go
                 self.device.discard(address)
-                self._alive[address] = tensor.untyped_storage()
+                self._alive[address] = storage
             if name.startswith(_BLANKS):
                 self.blank.add(address)
+            elif tensor.numel() and not _is_view(func):
+                self._prepared.append((name, address))
 
-    def reading(self, way: str, tensor: torch.Tensor) -> None:
-        """Refuse to let the host read device data past torch's operators."""
-        if tensor.untyped_storage().data_ptr() in self.device:
-            raise CannotCapture(f"the host reads device data: Tensor.{way}")
+    def reading(self, way: str, tensor: torch.Tensor, *, lasting: bool = False) -> None:
+        """Refuse to let the host read device data past torch's operators, now or later."""
+        if lasting or tensor.untyped_storage().data_ptr() in self.device:
+            self._refuse(f"the host reads device data: Tensor.{way}")
 
     def before(self, name: str, args: tuple[Any, ...], kwargs: Any, func: Any) -> None:
         """Refuse an operator that reads or changes device data in a way that is not followed."""
@@ -277,12 +330,12 @@ class Recording:
         if name.startswith(_FILLS) and inputs[0].is_contiguous():
             self._fill(inputs[0], args)
             return
-        raise CannotCapture(f"the torch operator {name} on device data")
+        self._refuse(f"the torch operator {name} on device data")
 
     def _fill(self, tensor: torch.Tensor, args: tuple[Any, ...]) -> None:
         value = args[1] if len(args) > 1 else 0
         if isinstance(value, torch.Tensor):
-            raise CannotCapture("a fill with a value from a tensor")
+            self._refuse("a fill with a value from a tensor")
         one = torch.tensor([value]).to(tensor.dtype).view(torch.uint8)
         storage = self._storage(tensor)
         self.events.append(
@@ -293,6 +346,9 @@ class Recording:
                 "pattern": bytes(one.tolist()).hex(),
             }
         )
+
+    def _refuse(self, what: str) -> NoReturn:
+        self.capture.fault(CannotCapture(what))
 
     # the end
 
@@ -312,6 +368,11 @@ class Recording:
             "results": given,
             "operands": self.operands,
             "events": self.events,
+            "prepared": [
+                name
+                for name, address in self._prepared
+                if address is None or presented.place(self._alive[address]) == presented.DEVICE
+            ],
             "codes": self.codes,
             "storages": [
                 {key: entry[key] for key in ("id", "bytes", "init")}
@@ -371,7 +432,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
         name = str(func)
         self.recording.before(name, args, kwargs or {}, func)
         result = func(*args, **(kwargs or {}))
-        self.recording.operator(name, args, kwargs or {}, result)
+        self.recording.operator(name, args, kwargs or {}, result, func)
         return result
 
 
@@ -414,6 +475,13 @@ def _view(tensor: torch.Tensor, storage: int) -> dict[str, Any]:
         "shape": list(tensor.shape),
         "strides": list(tensor.stride()),
     }
+
+
+def _let_go(storage: torch.UntypedStorage) -> bool:
+    """Whether no tensor of the op has `storage`, nor the op itself: the recording alone does."""
+    counted: Any = torch._C
+    ours = sys.getrefcount(storage) <= _OWN_REFERENCES
+    return ours and counted._storage_Use_Count(storage._cdata) <= 1
 
 
 def _weak(storage: torch.UntypedStorage) -> Any:

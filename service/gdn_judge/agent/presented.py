@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.multiprocessing import reductions
@@ -41,14 +41,19 @@ def _put(storage: torch.UntypedStorage, device: torch.device) -> None:
         _elsewhere[storage.data_ptr()] = _weak(storage), device
 
 
+class Reading(Protocol):
+    def __call__(self, way: str, tensor: torch.Tensor, *, lasting: bool = False) -> None: ...
+
+
 class Presented(TorchFunctionMode):
     """While it is entered tensors are of `DEVICE` unless they are made elsewhere.
 
     `reading` is asked before the host reads a tensor in a way that no torch operator
-    shows, with the name of that way; it may raise.
+    shows, with the name of that way, and whether what it gets would show later changes
+    (`lasting`); it may raise. A lasting view of the GPU's memory there cannot be.
     """
 
-    def __init__(self, reading: Callable[[str, torch.Tensor], None] | None = None) -> None:
+    def __init__(self, reading: Reading | None = None) -> None:
         super().__init__()
         self._reading = reading
 
@@ -61,8 +66,13 @@ class Presented(TorchFunctionMode):
             return answer(*args, **kwargs)
         if func is torch.device:  # naming the device is not using it
             return func(*args, **kwargs)
-        if func in _READS and self._reading is not None:
-            self._reading(_READS[func], args[0])
+        if func in _HOST_VIEWS and _place(args[0]) == DEVICE:
+            way = _HOST_VIEWS[func]
+            if self._reading is not None:
+                self._reading(way, args[0], lasting=True)
+            raise TypeError(f"Tensor.{way} of memory on {DEVICE}; copy it with Tensor.cpu() first")
+        if func is torch.Tensor.tolist and self._reading is not None:
+            self._reading("tolist", args[0])
         if func in _MOVES:
             return _moved(func, args, kwargs)
         inputs = _tensors((args, kwargs))
@@ -150,8 +160,7 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.get_device: lambda tensor: -1 if (i := _place(tensor).index) is None else i,
 }
 _MOVES = (torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda)
-_READS: dict[Any, str] = {
-    torch.Tensor.tolist: "tolist",
+_HOST_VIEWS: dict[Any, str] = {
     torch.Tensor.numpy: "numpy",
     torch.Tensor.__array__: "__array__",
     torch.Tensor.__dlpack__: "__dlpack__",
@@ -232,6 +241,9 @@ def install(
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    # of itself no torch function: this way it is one that a mode sees
+    for module in (torch, torch.utils.dlpack):
+        setattr(module, "to_dlpack", torch.Tensor.__dlpack__)  # noqa: B010
     version: Any = torch.version
     if backend == "hip":
         version.hip, version.cuda = version.hip or "7.0", None

@@ -1,7 +1,10 @@
 """Small ops under the op's signature, each with one habit that a capture must follow or refuse."""
 
+import concurrent.futures
+import contextlib
 import ctypes
 import sys
+import threading
 
 import torch
 import triton
@@ -289,4 +292,101 @@ def compiles_in_a_call(qkvz, ba, conv, ssm, indices, *rest, **options):
     out = _out(ssm, indices)
     flat = torch.compile(lambda tensor: tensor.view(-1), backend="eager")(out)
     _copy(qkvz, flat.view(out.shape))
+    return out, None, None
+
+
+_pool = concurrent.futures.ThreadPoolExecutor(1)
+_pool.submit(int).result()  # its thread is there before the first call
+
+
+def _on_a_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def changes_on_a_thread(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Spoils its result where no mode of this thread sees it."""
+    out, *others = copies(qkvz, ba, conv, ssm, indices)
+    _on_a_thread(lambda: out.zero_())
+    return out, *others
+
+
+def changes_on_a_pool(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """The same on a thread that is older than the call; an error there stays there."""
+    out, *others = copies(qkvz, ba, conv, ssm, indices)
+    concurrent.futures.wait([_pool.submit(torch.ops.aten.zero_, out)])
+    return out, *others
+
+
+def launches_on_a_thread(qkvz, ba, conv, ssm, indices, *rest, **options):
+    out = _out(ssm, indices)
+    _on_a_thread(lambda: _copy(qkvz, out))
+    return out, None, None
+
+
+def thinks_on_a_thread(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Looks at the form of tensors alone."""
+    seen = []
+    _on_a_thread(lambda: seen.append((qkvz.shape[0], qkvz.dtype, qkvz.numel(), sum(range(9)))))
+    assert seen == [(qkvz.shape[0], torch.bfloat16, qkvz.numel(), 36)]
+    return copies(qkvz, ba, conv, ssm, indices)
+
+
+def hides_a_refusal(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Computes with torch, and launches a kernel where that cannot be captured."""
+    out = _out(ssm, indices)
+    try:
+        out.copy_(qkvz[:, : out.shape[1] * 128].view_as(out))
+    except RuntimeError:
+        _copy(qkvz, out)
+    return out, None, None
+
+
+def views_by_numpy(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Has the host look at what a kernel then writes."""
+    out = _out(ssm, indices)
+    seen = out.view(torch.int16).numpy()
+    _copy(qkvz, out)
+    if seen.any():
+        raise RuntimeError("saw the contents of device memory")
+    return out, None, None
+
+
+def views_by_dlpack(qkvz, ba, conv, ssm, indices, *rest, **options):
+    out = _out(ssm, indices)
+    torch.utils.dlpack.to_dlpack(out)
+    _copy(qkvz, out)
+    return out, None, None
+
+
+def views_the_cpu_by_numpy(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Memory on the CPU is the host's to look at, and a copy of host data is no view."""
+    shape = torch.tensor([indices.shape[0], 2, 128], device="cpu").numpy()
+    assert shape.sum() == indices.shape[0] + 130
+    return copies(qkvz, ba, conv, ssm, indices)
+
+
+def uses_after_free(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Lets go of memory and launches on its address."""
+    out, scratch = _out(ssm, indices), _out(ssm, indices)
+    address = _Address(scratch)
+    del scratch
+    with contextlib.suppress(RuntimeError):
+        copy_kernel[(qkvz.shape[0],)](qkvz, address, out.shape[1] * 128, qkvz.shape[1], 0)
+    _copy(qkvz, out)
+    return out, None, None
+
+
+def keeps_a_view_of_what_it_uses(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """The memory lives on by a view of it, then by its storage alone."""
+    out, scratch = _out(ssm, indices), _out(ssm, indices)
+    address, width, rows = _Address(scratch), out.shape[1] * 128, (qkvz.shape[0],)
+    last = scratch[-1:]
+    del scratch
+    copy_kernel[rows](qkvz, address, width, qkvz.shape[1], 0)
+    storage = last.untyped_storage()
+    del last
+    copy_kernel[rows](address, out, width, width, 0)
+    assert storage.nbytes() == out.nbytes
     return out, None, None

@@ -33,6 +33,7 @@ GOOD: dict[str, Any] = {
         {"id": 3, "bytes": 2, "init": {"base64": "AQI="}},
         {"id": 4, "bytes": 9, "init": "blank"},
     ],
+    "prepared": ["aten.zeros.default"],
     "alive": [2],
 }
 
@@ -46,6 +47,7 @@ def test_a_good_recording() -> None:
     assert launch.arguments == (capture.PointerTo(1, 8), b"\1\0\0\0", None)
     assert captured.storages[3].contents == b"\1\2"
     assert captured.alive == {2}
+    assert captured.prepared == ("aten.zeros.default",)
     assert captured.results["quantized"] is None
 
 
@@ -116,6 +118,8 @@ def spoil(path: str, value: Any) -> dict[str, Any]:
         ("storages", None, "cannot be read"),
         ("alive", ["x"], "cannot be read"),
         ("events", [GOOD["events"][0]] * 300, "more than 256"),
+        ("prepared", ["aten.zeros.default"] * 300, "more than 256"),
+        ("prepared", None, "cannot be read"),
     ],
 )
 def test_a_bad_recording_is_refused(path: str, value: Any, why: str) -> None:

@@ -1,0 +1,39 @@
+"""What a capture remembers between calls; see also tests/integration/test_emulated.py."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gdn_judge.agent import capture
+
+
+def nothing() -> tuple[None, None, None]:
+    return None, None, None
+
+
+def test_a_thread_that_changes_kept_memory_between_calls_is_told_at_the_next() -> None:
+    made, kept = capture.Capture("gfx950-emulated"), torch.zeros(4)
+    made._kept[kept.data_ptr()] = capture._weak(kept.untyped_storage()), 1
+    made._on_a_thread("zero_", [torch.zeros(4)])  # memory that no call knows
+    assert made.record(nothing, {})["form_error"] == ""
+    with pytest.raises(capture.CannotCapture):
+        made._on_a_thread("zero_", [kept])
+    with pytest.raises(capture.CannotCapture, match=r"torch\.zero_ on another Python thread"):
+        made.record(nothing, {})
+    assert made.record(nothing, {})["form_error"] == ""
+
+
+def test_what_an_op_raises_after_a_refusal_does_not_hide_it() -> None:
+    made, operand = capture.Capture("gfx950-emulated"), torch.zeros(4)
+
+    def asserts() -> None:
+        with pytest.raises(capture.CannotCapture):
+            operand + 1
+        raise AssertionError("of the op")
+
+    with pytest.raises(capture.CannotCapture, match=r"aten\.add\S* on device data") as caught:
+        made.record(asserts, {"A_log": operand})
+    assert isinstance(caught.value.__cause__, AssertionError)
+    with pytest.raises(ZeroDivisionError):
+        made.record(lambda: 1 // 0, {})
