@@ -140,6 +140,6 @@ def test_a_commit_that_loses_a_workgroup_or_spills_fails(tmp_path: Path, repo: R
         assert "resident workgroups of kernel is 2, should be >= 8" in wide["reason"]
         again = run(repo.commit("more words", {"README": "hello again"}))
         assert (again["verdict"], compared(again)) == ("failed", (words, 2))
-        spilling = run(repo.commit("spills", op(65536, 1)))
+        spilling = run(repo.commit("spills", op(32768, 1)))
         assert (spilling["verdict"], compared(spilling)) == ("failed", (words, 3))
         assert "spills of kernel is" in spilling["reason"]

@@ -119,7 +119,7 @@ def bench_settings(data_dir: Path, database_url: str, **overrides: Any) -> Setti
         "host_retry_s": 0.1,
         "heartbeat_s": 1,
         "worker_ttl_s": 5,
-        "busy_wait_s": 3,
+        "busy_wait_s": 1.5,
     }
     return load_settings(**values | overrides)
 

@@ -160,7 +160,7 @@ def test_what_the_batches_share_is_named(workers: Workers) -> None:
 def test_a_batch_that_waits_for_another_ends(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "PATIENCE", 50_000)
+    monkeypatch.setattr(apart, "PATIENCE", 2_000)
     report = run(SPIN, workers)[1]
     assert report.entangled == "a batch may wait for another one"
 
