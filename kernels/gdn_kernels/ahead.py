@@ -20,6 +20,8 @@ from gdn_kernels.platform import Architecture
 TARGETS = {
     "gfx950": GPUTarget("hip", "gfx950", 64),
     "gfx942": GPUTarget("hip", "gfx942", 64),
+    "gfx1100": GPUTarget("hip", "gfx1100", 32),
+    "gfx1201": GPUTarget("hip", "gfx1201", 32),
     "sm90": GPUTarget("cuda", 90, 32),
     "sm80": GPUTarget("cuda", 80, 32),
     "sm100": GPUTarget("cuda", 100, 32),

@@ -3,11 +3,12 @@
 One program handles `BV` state rows of one value head, or all rows of both
 value heads of a group, of one token. LK lanes lie along K: a load instruction
 covers whole 128-byte lines of several rows, and a reduction over K is mostly
-within a thread. All loads of the tile are issued before anything is waited
-for, into registers or, STAGED, into shared memory, from which CHUNKS slices
-are taken one after the other; then few registers hold much in flight. The
-convolution and the norms of q and k run while the tile travels, and reach its
-layout through shared memory with one barrier.
+within a thread. The tile is taken in CHUNKS slices, of which the first DEPTH
+are asked for before anything is waited for and each of the others once there
+are registers for it: two programs share a processor then, and one keeps the
+memory busy while the other begins or ends. No warp waits for another in that
+loop. The convolution and the norms of q and k run while the tile travels, and
+reach its layout through shared memory with one barrier.
 
 Where several programs share a (token, key head) the last to arrive, by a
 ticket, writes the shifted q/k history and, when V is split, the gated norm;
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 from gdn_kernels.steps_triton import (
     convolve_taps,
@@ -81,14 +81,11 @@ def _prefetch_lines(q_ptr, k_ptr, v_ptr, x_ptr, QK: gl.constexpr, V: gl.constexp
 
 
 @gluon.jit
-def _finish_stores(HIP: gl.constexpr):
-    """Each wave waits for its own stores; the barrier that follows then orders the program's.
-
-    PTX's barrier does that by itself; the AMD one waits for shared memory only.
-    """
-    if HIP:
+def _finish_stores(WAIT: gl.constexpr):
+    """As `steps_triton.finish_stores`."""
+    if WAIT != "":
         gl.inline_asm_elementwise(
-            "s_waitcnt vmcnt(0)\n\tv_mov_b32 $0, 0", "=v,~{memory}", [], gl.int32, False, 1
+            WAIT + "\n\tv_mov_b32 $0, 0", "=v,~{memory}", [], gl.int32, False, 1
         )
 
 
@@ -193,12 +190,12 @@ def fused_decode_gluon_kernel(
     HP: gl.constexpr,
     BV: gl.constexpr,
     LK: gl.constexpr,
-    STAGED: gl.constexpr,
     CHUNKS: gl.constexpr,
+    DEPTH: gl.constexpr,
     FP8: gl.constexpr,
+    WAIT: gl.constexpr,
     PDL: gl.constexpr,
     EARLY_MIB: gl.constexpr,
-    AHEAD: gl.constexpr,
     TICKET_FIRST: gl.constexpr,
     HIP: gl.constexpr,
     WARP: gl.constexpr,
@@ -214,7 +211,6 @@ def fused_decode_gluon_kernel(
     `pad_slot_id` touches no pool and gives zeros.
     """
     gl.static_assert(HP == 1 or BV == V)
-    gl.static_assert(STAGED or CHUNKS <= 2)
     VH: gl.constexpr = KH * R
     SPLIT: gl.constexpr = V // BV
     PARTS: gl.constexpr = (R // HP) * SPLIT
@@ -235,7 +231,6 @@ def fused_decode_gluon_kernel(
         [1, V // 32], [WARP // 32, 32], [HEAD_WARPS, WARPS // HEAD_WARPS], [1, 0]
     )
     FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    ROW_MAJOR: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
 
     pid = gl.program_id(0)
     part = pid % PARTS
@@ -264,9 +259,6 @@ def fused_decode_gluon_kernel(
         _wait_for_predecessor()
 
     slot = gl.load(index_ptr + row)
-    if AHEAD > 0:
-        later = min(pid + AHEAD, gl.num_programs(0) - 1)
-        later_slot = gl.load(index_ptr + later // (PARTS * KH))
     qk = gl.arange(0, 2 * K, QK)
     vs = gl.arange(0, ROWS, VS)
     qk_channel = (qk // K * KH + group) * K + qk % K
@@ -292,29 +284,14 @@ def fused_decode_gluon_kernel(
                 gl.store(scale_ptr + row * VH + group * R + gated0 + heads, empty)
         return
 
-    if AHEAD > 0:
-        # While this program computes, the memory works for one that comes later.
-        # Asked for before this one's own tile: behind it, it cost more than it gave.
-        if (later == pid + AHEAD) & (later_slot != pad_slot_id):
-            later_group, later_first = (later // PARTS) % KH, (later % PARTS) * ROWS
-            _prefetch(
-                ssm_ptr + _tile_at(later_slot, later_group, later_first, VH, R, V, K), TILE_BYTES
-            )
-    wide = slot.to(gl.int64)
     state_base = ssm_ptr + _tile_at(slot, group, first, VH, R, V, K)
     tile = gl.expand_dims(gl.arange(0, CHUNK, BY_ROW), 1) * K + gl.expand_dims(
         gl.arange(0, K, BY_K), 0
     )
-    if STAGED:
-        stage = gl.allocate_shared_memory(gl.float32, [CHUNKS, CHUNK, K], ROW_MAJOR)
-        for i in gl.static_range(CHUNKS):
-            async_copy.async_load(stage.index(i), state_base + i * CHUNK * K + tile)
-            async_copy.commit_group()
-    else:
-        state = _load(state_base, tile, HIP)
-        if CHUNKS > 1:
-            second_state = _load(state_base + CHUNK * K, tile, HIP)
-    window = conv_ptr + wide * (C * 3)
+    chunks = ()
+    for i in gl.static_range(DEPTH):
+        chunks = chunks + (_load(state_base + i * CHUNK * K, tile, HIP),)
+    window = conv_ptr + slot.to(gl.int64) * (C * 3)
     v_window = window + v_first * 3
     h0, h1, h2 = _window(window, qk_channel, HIP)
     g0, g1, g2 = _window(v_window, vs, HIP)
@@ -332,6 +309,7 @@ def fused_decode_gluon_kernel(
 
     y_qk = gl.allocate_shared_memory(gl.float32, [2 * K], FLAT)
     y_v = gl.allocate_shared_memory(gl.float32, [ROWS], FLAT)
+    cores = gl.allocate_shared_memory(gl.float32, [ROWS], FLAT)
     y_qk.store(convolve_taps(h0, h1, h2, x_qk, w_qk, b_qk))
     y_v.store(convolve_taps(g0, g1, g2, x_v, w_v, b_v))
     gl.barrier()
@@ -352,18 +330,9 @@ def fused_decode_gluon_kernel(
     q = gl.expand_dims(q, 0)
     k = gl.expand_dims(k, 0)
 
-    cores = gl.allocate_shared_memory(gl.float32, [ROWS], FLAT)
     for i in gl.static_range(CHUNKS):
-        if STAGED:
-            async_copy.wait_group(CHUNKS - 1 - i)
-            state = stage.index(i).load(TILE)
-        elif i > 0:
-            state = second_state
-        if CHUNK > BV:
-            second = gl.arange(0, CHUNK, BY_ROW) >= BV
-            chunk_beta = gl.where(second, beta1, beta)
-            state = state * gl.expand_dims(gl.where(second, decay1, decay), 1)
-        elif i * CHUNK >= BV:
+        state = chunks[i]
+        if i * CHUNK >= BV:
             chunk_beta = beta1
             state = state * decay1
         else:
@@ -371,21 +340,23 @@ def fused_decode_gluon_kernel(
             state = state * decay
         dk = gl.sum(state * k, axis=1)
         dq = gl.sum(state * q, axis=1)
-        if PDL and i == CHUNKS - 1:
-            # Not earlier: programs of the next launch that lie about while these load
-            # crowd some processors and leave others idle.
+        if PDL and i == CHUNKS // 2:
+            # Not before the last load has been asked for: programs of the next launch
+            # that lie about while these load crowd some processors and leave others idle.
             _launch_dependents()
         res = (y_v.slice(i * CHUNK, CHUNK).load(BY_ROW) - dk) * chunk_beta
         updated = state + gl.expand_dims(res, 1) * k
         if SPLIT == 1 or i < CHUNKS - 1 or not TICKET_FIRST:
             _store(state_base + i * CHUNK * K, tile, updated, HIP)
+        if i + DEPTH < CHUNKS:
+            chunks = chunks + (_load(state_base + (i + DEPTH) * CHUNK * K, tile, HIP),)
         core = updated_core(dq, res, kq).to(gl.bfloat16)
         if SPLIT > 1:
             _store(core_ptr + out_row + first + i * CHUNK, gl.arange(0, CHUNK, BY_ROW), core, HIP)
         else:
             cores.slice(i * CHUNK, CHUNK).store(core.to(gl.float32))
     if SPLIT > 1:
-        _finish_stores(HIP)
+        _finish_stores(WAIT)
     gl.barrier()
     if SPLIT > 1:
         last = _arrive(ticket, PARTS)

@@ -1,15 +1,16 @@
 """The fused decode step as one portable Triton launch.
 
-One program handles `BV` state rows of `HP` value heads of one token row. Where
-several programs share a (row, key head), which is whenever HP < R or BV < V,
-the last to arrive writes what must be written once and after everybody has
+One program handles `BV` state rows of one value head, or all rows of both value
+heads of a group, of one token. It takes them in chunks of a few rows a warp, so
+that a reduction over K stays within a warp and a sum over V is a running sum;
+DEPTH chunks are on their way from memory at a time.
+
+Where several programs share a (row, key head), which is whenever HP < R or BV <
+V, the last to arrive writes what must be written once and after everybody has
 read: the shifted q/k history and, when V is split, the gated norm. Arrival is
 counted by an acquire-release ticket that the last arriver resets; nobody
 waits. The core is rounded to bf16 by the contract, so passing it between
 programs through a bf16 scratch changes no bit.
-
-State tiles are loaded as [KC, rows, KI] with KC*KI = K: a warp then spans
-several rows, and the reductions over K are mostly in registers.
 """
 
 from __future__ import annotations
@@ -20,12 +21,39 @@ import triton.language as tl
 from gdn_kernels.steps_triton import (
     convolve_taps,
     decay_factor,
+    finish_stores,
     gated_norm,
     quantise_rows,
+    scale_of,
     updated_core,
 )
 
 __all__ = ["fused_decode_kernel"]
+
+
+@triton.jit
+def _window(window, channel):
+    """The three stored values of each channel, oldest first."""
+    at = window + channel * 3
+    return tl.load(at), tl.load(at + 1), tl.load(at + 2)
+
+
+@triton.jit
+def _shift(window, channel, h1, h2, x):
+    """Drop the oldest of three values of each channel and append `x`."""
+    at = window + channel * 3
+    tl.store(at, h1)
+    tl.store(at + 1, h2)
+    tl.store(at + 2, x)
+
+
+@triton.jit
+def _gates(gate_ptr, a_log_ptr, dt_bias_ptr, head, R: tl.constexpr):
+    """beta, as fp32 value of bf16, and decay of one value head, counted from the group's first."""
+    b = tl.load(gate_ptr + head).to(tl.float32)
+    beta = (1.0 / (1.0 + tl.exp(-b))).to(tl.bfloat16).to(tl.float32)
+    a = tl.load(gate_ptr + R + head)
+    return beta, decay_factor(a, tl.load(dt_bias_ptr + head), tl.load(a_log_ptr + head))
 
 
 @triton.jit(do_not_specialize=["pad_slot_id", "num_slots"])
@@ -55,8 +83,10 @@ def fused_decode_kernel(
     V: tl.constexpr,
     HP: tl.constexpr,
     BV: tl.constexpr,
-    KC: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    DEPTH: tl.constexpr,
     FP8: tl.constexpr,
+    WAIT: tl.constexpr,
 ):
     """One program: BV state rows of HP value heads of one token.
 
@@ -64,15 +94,17 @@ def fused_decode_kernel(
     qkvz [T, KH*(2K+2RV)] bf16, ba [T, 2*R*KH] bf16, conv [N, C, 3] bf16 (changed
     in place), ssm [N, VH, V, K] fp32 (changed in place), index [T] int32,
     weight [C, 4] bf16, out [T, VH, V] bf16, code [T, VH*V] e4m3fn bytes,
-    scale_ptr [T, VH] fp32, core [T, VH, V] bf16 scratch, ticket [T, KH] int32
+    scale_ptr [T, VH] fp32, core [T, KH, 2K+2RV] bf16 scratch, ticket [T, KH] int32
     zeros (left zero). Grid: T * KH * (R/HP) * (V/BV), splits fastest.
     A row whose slot is `pad_slot_id` touches no pool and gives zeros.
     """
+    tl.static_assert(HP == 1 or BV == V)
     VH: tl.constexpr = KH * R
     SPLIT: tl.constexpr = V // BV
     PARTS: tl.constexpr = (R // HP) * SPLIT
     ROWS: tl.constexpr = HP * BV
-    KI: tl.constexpr = K // KC
+    CHUNK: tl.constexpr = ROWS // CHUNKS
+    A_HEAD: tl.constexpr = CHUNKS // HP  # chunks of one value head
     GROUP: tl.constexpr = 2 * K + 2 * R * V
     C: tl.constexpr = 2 * KH * K + VH * V
 
@@ -80,123 +112,112 @@ def fused_decode_kernel(
     part = pid % PARTS
     group = (pid // PARTS) % KH
     row = (pid // (PARTS * KH)).to(tl.int64)
-    split = part % SPLIT
-    head = (part // SPLIT) * HP  # first value head, local to the group
-
-    tl.static_assert(HP == 1 or BV == V)
-    first = head * V + split * BV  # first state row, counted from the group's
-    local = tl.arange(0, ROWS)
-    r_of = first + local
-    head_of = head + local // BV  # value head of each state row, local to the group
-    k_of = tl.arange(0, KC)[:, None] * KI + tl.arange(0, KI)[None, :]
-    tile = local[None, :, None] * K + k_of[:, None, :]
+    first = part * ROWS  # first state row, counted from the group's
+    head = first // V  # first value head, local to the group
 
     slot = tl.load(index_ptr + row)
     x_row = qkvz_ptr + row * (KH * GROUP) + group * GROUP
-    # q and k of the group together, [2, KC, KI]: one tensor large enough that the
-    # compiler does not load it again in the state tile's layout
-    which = tl.arange(0, 2)[:, None, None]
-    qk_of = k_of[None, :, :]
-    qk_ch = (which * KH + group) * K + qk_of
-    v_ch = 2 * KH * K + group * R * V + r_of
-    x_qk = tl.load(x_row + which * K + qk_of)
-    x_v = tl.load(x_row + 2 * K + r_of)
-    taps = weight_ptr.to(tl.pointer_type(tl.int64))
-    w_qk = tl.load(taps + qk_ch)
-    w_v = tl.load(taps + v_ch)
-    b_qk = tl.load(bias_ptr + qk_ch)
-    b_v = tl.load(bias_ptr + v_ch)
-    gate = ba_ptr + row * (2 * VH) + group * (2 * R) + head_of
-    b_gate = tl.load(gate)
-    a_gate = tl.load(gate + R)
-    a_log = tl.load(a_log_ptr + group * R + head_of)
-    dt_bias = tl.load(dt_bias_ptr + group * R + head_of)
-
+    rows = tl.arange(0, CHUNK)
+    out_row = (row * VH + group * R) * V  # where the group's outputs begin
+    scale_row = scale_ptr + row * VH + group * R
+    GATED_HEADS: tl.constexpr = HP if SPLIT == 1 else R
+    gated0 = head if SPLIT == 1 else 0
+    # of the group: q, k, v and core
+    scratch = core_ptr + (row * KH + group) * (2 * K + 2 * R * V)
     if slot == pad_slot_id:
-        at = (row * VH + group * R) * V + r_of
-        tl.store(out_ptr + at, tl.zeros([ROWS], tl.bfloat16))
+        for i in tl.static_range(CHUNKS):
+            at = out_row + first + i * CHUNK + rows
+            tl.store(out_ptr + at, tl.zeros([CHUNK], tl.bfloat16))
+            if FP8:
+                tl.store(code_ptr + at, tl.zeros([CHUNK], tl.uint8))
         if FP8:
-            tl.store(code_ptr + at, tl.zeros([ROWS], tl.uint8))
-            empty = tl.full([ROWS], 1e-10, tl.float32) / 448.0
-            tl.store(scale_ptr + row * VH + group * R + head_of, empty, mask=r_of % V == 0)
+            for h in tl.static_range(HP):
+                one = tl.arange(0, 1)
+                tl.store(scale_row + head + h + one, scale_of(tl.zeros([1], tl.float32)))
         return
 
     wide = slot.to(tl.int64)
-    state_ptrs = ssm_ptr + ((wide * VH + group * R) * V + first) * K + tile
-    state = tl.load(state_ptrs)
+    k_of = tl.arange(0, K)
+    tile = ssm_ptr + ((wide * VH + group * R) * V + first) * K
+    tile = tile + rows[:, None] * K + k_of[None, :]
+    states = ()
+    for i in tl.static_range(DEPTH):
+        states = states + (tl.load(tile + i * CHUNK * K),)
+
+    # All that does not wait for the state: convolution, norms of q and k, gates.
+    # What the convolution gives is bf16 by the contract, so it loses nothing on its
+    # way through memory, from one channel a thread to the layout of the state's tile;
+    # left to itself the compiler loads every window again in each warp instead.
     window = conv_ptr + wide * (C * 3)
-    h0 = tl.load(window + qk_ch * 3)
-    h1 = tl.load(window + qk_ch * 3 + 1)
-    h2 = tl.load(window + qk_ch * 3 + 2)
-    hv0 = tl.load(window + v_ch * 3)
-    hv1 = tl.load(window + v_ch * 3 + 1)
-    hv2 = tl.load(window + v_ch * 3 + 2)
-
-    qk = convolve_taps(h0, h1, h2, x_qk, w_qk, b_qk)
-    v = convolve_taps(hv0, hv1, hv2, x_v, w_v, b_v)
-    inverse = tl.rsqrt(tl.sum(tl.sum(qk * qk, axis=2), axis=1) + 1e-6)
-    qk = qk * inverse[:, None, None] * tl.where(which == 0, scale, 1.0)
-    q = tl.sum(tl.where(which == 0, qk, 0.0), axis=0)
-    k = tl.sum(tl.where(which == 1, qk, 0.0), axis=0)
-    kq = tl.sum(k * q)
-    beta = (1.0 / (1.0 + tl.exp(-b_gate.to(tl.float32)))).to(tl.bfloat16).to(tl.float32)
-    decay = decay_factor(a_gate, dt_bias, a_log)
-
-    q3 = q[:, None, :]
-    k3 = k[:, None, :]
-    state = state * decay[None, :, None]
-    dk = tl.sum(tl.sum(state * k3, axis=2), axis=0)
-    dq = tl.sum(tl.sum(state * q3, axis=2), axis=0)
-    res = (v - dk) * beta
-    tl.store(state_ptrs, state + res[None, :, None] * k3)
-    core = updated_core(dq, res, kq).to(tl.bfloat16)
-
-    # Everybody in this program has read its windows before anybody shifts them.
+    taps = weight_ptr.to(tl.pointer_type(tl.int64))
+    qk = tl.arange(0, 2 * K)
+    qk_channel = (qk // K * KH + group) * K + qk % K
+    x_qk = tl.load(x_row + qk)
+    h0, h1, h2 = _window(window, qk_channel)
+    y_qk = convolve_taps(
+        h0, h1, h2, x_qk, tl.load(taps + qk_channel), tl.load(bias_ptr + qk_channel)
+    )
+    vs = first + tl.arange(0, ROWS)
+    v_channel = 2 * KH * K + group * R * V + vs
+    x_v = tl.load(x_row + 2 * K + vs)
+    g0, g1, g2 = _window(window, v_channel)
+    y_v = convolve_taps(g0, g1, g2, x_v, tl.load(taps + v_channel), tl.load(bias_ptr + v_channel))
+    tl.store(scratch + qk, y_qk.to(tl.bfloat16))
+    tl.store(scratch + 2 * K + vs, y_v.to(tl.bfloat16))
+    finish_stores(WAIT)
     tl.debug_barrier()
-    tl.store(window + v_ch * 3, hv1)
-    tl.store(window + v_ch * 3 + 1, hv2)
-    tl.store(window + v_ch * 3 + 2, x_v)
+    # Everybody in this program has read its windows: from here on they may shift.
+    _shift(window, v_channel, g1, g2, x_v)
+    if PARTS == 1:
+        _shift(window, qk_channel, h1, h2, x_qk)
+    q = tl.load(scratch + k_of, cache_modifier=".cg").to(tl.float32)
+    k = tl.load(scratch + K + k_of, cache_modifier=".cg").to(tl.float32)
+    q = q * (tl.rsqrt(tl.sum(q * q, axis=0) + 1e-6) * scale)
+    k = k * tl.rsqrt(tl.sum(k * k, axis=0) + 1e-6)
+    kq = tl.sum(k * q, axis=0)
+    q = q[None, :]
+    k = k[None, :]
+
+    cores = scratch + 2 * K + R * V
+    for i in tl.static_range(CHUNKS):
+        if i % A_HEAD == 0:
+            beta, decay = _gates(
+                ba_ptr + row * (2 * VH) + group * (2 * R),
+                a_log_ptr + group * R,
+                dt_bias_ptr + group * R,
+                head + i // A_HEAD,
+                R,
+            )
+        v_of = first + i * CHUNK + rows
+        value = tl.load(scratch + 2 * K + v_of, cache_modifier=".cg").to(tl.float32)
+        state = states[i] * decay
+        dk = tl.sum(state * k, axis=1)
+        dq = tl.sum(state * q, axis=1)
+        res = (value - dk) * beta
+        tl.store(tile + i * CHUNK * K, state + res[:, None] * k)
+        if i + DEPTH < CHUNKS:
+            states = states + (tl.load(tile + (i + DEPTH) * CHUNK * K),)
+        tl.store(cores + v_of, updated_core(dq, res, kq).to(tl.bfloat16))
+    finish_stores(WAIT)
+    tl.debug_barrier()
 
     last = True
-    if SPLIT > 1:
-        tl.store(core_ptr + (row * VH + group * R) * V + r_of, core)
-        tl.debug_barrier()
     if PARTS > 1:
         ticket = ticket_ptr + row * KH + group
-        arrived = tl.atomic_add(ticket, 1, sem="acq_rel", scope="gpu")
-        last = arrived == PARTS - 1
+        last = tl.atomic_add(ticket, 1, sem="acq_rel", scope="gpu") == PARTS - 1
         if last:
             tl.store(ticket, 0)
-    if last:
-        tl.store(window + qk_ch * 3, h1)
-        tl.store(window + qk_ch * 3 + 1, h2)
-        tl.store(window + qk_ch * 3 + 2, x_qk)
-
-    if SPLIT == 1:
-        heads = head + tl.arange(0, HP)
+            _shift(window, qk_channel, h1, h2, x_qk)
+    if SPLIT == 1 or last:
+        heads = gated0 + tl.arange(0, GATED_HEADS)
         v_all = tl.arange(0, V)
-        at2 = heads[:, None] * V + v_all[None, :]
-        z = tl.load(x_row + 2 * K + R * V + at2).to(tl.float32)
+        at = heads[:, None] * V + v_all[None, :]
+        z = tl.load(x_row + 2 * K + R * V + at).to(tl.float32)
         norm = tl.load(norm_ptr + v_all).to(tl.float32)[None, :]
-        rows = tl.reshape(core, [HP, V]).to(tl.float32)
-        y = gated_norm(rows, z, norm, norm_eps, V)
-        dest = (row * VH + group * R) * V + at2
-        tl.store(out_ptr + dest, y)
+        core = tl.load(cores + at, cache_modifier=".cg").to(tl.float32)
+        y = gated_norm(core, z, norm, norm_eps, V)
+        tl.store(out_ptr + out_row + at, y)
         if FP8:
             codes, scales = quantise_rows(y)
-            tl.store(code_ptr + dest, codes)
-            tl.store(scale_ptr + row * VH + group * R + heads, scales)
-    elif last:
-        heads = tl.arange(0, R)
-        v_all = tl.arange(0, V)
-        at2 = heads[:, None] * V + v_all[None, :]
-        dest = (row * VH + group * R) * V + at2
-        z = tl.load(x_row + 2 * K + R * V + at2).to(tl.float32)
-        norm = tl.load(norm_ptr + v_all).to(tl.float32)[None, :]
-        rows = tl.load(core_ptr + dest, cache_modifier=".cg").to(tl.float32)
-        y = gated_norm(rows, z, norm, norm_eps, V)
-        tl.store(out_ptr + dest, y)
-        if FP8:
-            codes, scales = quantise_rows(y)
-            tl.store(code_ptr + dest, codes)
-            tl.store(scale_ptr + row * VH + group * R + heads, scales)
+            tl.store(code_ptr + out_row + at, codes)
+            tl.store(scale_row + heads, scales)

@@ -68,10 +68,13 @@ def fused(
     ready = _ready.get(key) if config is None else None
     variant = ready.variant if ready else _variant(shape, codes is not None, out.device, config)
     stream = _stream(out.device)
-    tickets = core = out  # never touched where one program serves the group
-    if variant.config.programs_per_group > 1:
-        count = shape.tokens * shape.key_heads
-        tickets, core = scratch.tickets.take(count, out, stream, variant.arch.backend)
+    tickets = core = out  # never touched where nothing passes through memory
+    elements = variant.config.scratch_elements
+    if elements:
+        groups = shape.tokens * shape.key_heads
+        tickets, core = scratch.tickets.take(
+            groups, groups * elements, out, stream, variant.arch.backend
+        )
     scalars = (float(scale), float(norm_eps), pad_slot_id, shape.slots)
     if ready and shape.aligned:
         ready.run(
@@ -135,19 +138,19 @@ def constants(variant: Variant) -> dict[str, Any]:
         "V": HEAD_DIM,
         "HP": config.heads,
         "BV": config.rows,
+        "CHUNKS": config.chunks,
+        "DEPTH": config.chunks_in_flight,
         "FP8": variant.fp8,
+        "WAIT": platform.store_wait(arch),
     }
     if config.kernel == "triton":
-        return {**shared, "KC": HEAD_DIM // (4 * config.lanes)}
+        return shared
     return {
         **shared,
         "LK": config.lanes,
         "PDL": config.pdl,
         "EARLY_MIB": config.early_mib,
-        "AHEAD": config.ahead,
         "TICKET_FIRST": config.ticket_first,
-        "STAGED": config.staged,
-        "CHUNKS": config.chunks,
         "HIP": arch.backend == "hip",
         "WARP": arch.warp_size,
         "WARPS": config.warps,

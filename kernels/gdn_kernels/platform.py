@@ -34,6 +34,22 @@ class Architecture:
     warp_size: int
 
 
+def store_wait(arch: Architecture) -> str:
+    """The instruction with which a wave waits for its own stores; "" where none is needed.
+
+    PTX's barrier orders all memory of a program by itself; Triton's on AMD waits for
+    shared memory only. The counter of stores has a name of its own in each generation
+    (the ISA documents of CDNA3, RDNA3 and RDNA4).
+    """
+    if arch.backend != "hip":
+        return ""
+    if arch.name.startswith("gfx9"):
+        return "s_waitcnt vmcnt(0)"
+    if arch.name.startswith(("gfx10", "gfx11")):
+        return "s_waitcnt_vscnt null, 0x0"
+    return "s_wait_storecnt 0x0"
+
+
 def interpreting() -> bool:
     """Whether Triton interprets kernels on the CPU (TRITON_INTERPRET at import)."""
     return bool(triton.knobs.runtime.interpret)

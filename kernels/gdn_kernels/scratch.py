@@ -32,23 +32,23 @@ class Tickets:
         self._kept: list[torch.Tensor] = []  # a graph holds addresses, not references
 
     def take(
-        self, count: int, out: torch.Tensor, stream: int, backend: str
+        self, count: int, elements: int, out: torch.Tensor, stream: int, backend: str
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(at least `count` tickets, memory for at least as many bf16 as `out` has), for one launch
-        on `stream`."""
+        """(at least `count` tickets, memory for at least `elements` of `out`'s type), for one
+        launch on `stream`."""
         device = out.device
         if device.type != "cuda":
-            return self.eager(count, device, stream), torch.empty_like(out)
+            return self.eager(count, device, stream), out.new_empty(elements)
         if torch.cuda.is_current_stream_capturing():
-            return self.captured(count, device, stream, backend), torch.empty_like(out)
-        return self.eager(count, device, stream), self._core(out, stream)
+            return self.captured(count, device, stream, backend), out.new_empty(elements)
+        return self.eager(count, device, stream), self._core(elements, out, stream)
 
-    def _core(self, out: torch.Tensor, stream: int) -> torch.Tensor:
+    def _core(self, elements: int, out: torch.Tensor, stream: int) -> torch.Tensor:
         key = (out.device.index or 0, stream)
         held = self._cores.get(key)
-        if held is None or held.numel() < out.numel():
+        if held is None or held.numel() < elements:
             # the old memory's last use is earlier on the same stream
-            held = torch.empty(_round_up(out.numel()), dtype=out.dtype, device=out.device)
+            held = out.new_empty(_round_up(elements))
             self._cores[key] = held
         return held
 

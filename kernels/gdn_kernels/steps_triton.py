@@ -7,6 +7,18 @@ import triton.language as tl
 
 
 @triton.jit
+def finish_stores(WAIT: tl.constexpr):
+    """Each wave waits for its own stores; the barrier that follows then orders the program's.
+
+    WAIT is `platform.store_wait`.
+    """
+    if WAIT != "":
+        tl.inline_asm_elementwise(
+            WAIT + "\n\tv_mov_b32 $0, 0", "=v,~{memory}", [], tl.int32, False, 1
+        )
+
+
+@triton.jit
 def silu(x):
     return x / (1.0 + tl.exp(-x))
 
@@ -63,23 +75,45 @@ def encode_e4m3(x):
 
 
 @triton.jit
+def gated(core, inverse, weight, z):
+    """The core times its inverse RMS and the norm's weight, gated by SiLU(z); fp32 in, bf16 out."""
+    return (core * inverse * weight * silu(z)).to(tl.bfloat16)
+
+
+@triton.jit
 def gated_norm(core, z, weight, eps, V: tl.constexpr):
     """RMS norm over the last axis of `core` [heads, V] (fp32 values of bf16), gated by SiLU(z)."""
     mean = tl.sum(core * core, axis=1) / V
-    normed = core * tl.rsqrt(mean + eps)[:, None] * weight
-    return (normed * silu(z)).to(tl.bfloat16)
+    return gated(core, tl.rsqrt(mean + eps)[:, None], weight, z)
+
+
+@triton.jit
+def finite_magnitude(y):
+    """|y| in fp32, and 0 where it is not finite: a scale comes from finite elements only."""
+    magnitude = tl.abs(y.to(tl.float32))
+    return tl.where(magnitude < float("inf"), magnitude, 0.0)
+
+
+@triton.jit
+def scale_of(largest):
+    """The FP8 scale of a row from its largest finite magnitude."""
+    return tl.div_rn(tl.maximum(largest, 1e-10), 448.0)
+
+
+@triton.jit
+def codes_of(y, scale):
+    """e4m3fn codes of bf16 `y`, by a scale that broadcasts to it."""
+    value = y.to(tl.float32)
+    ratio = tl.div_rn(value, scale + tl.zeros_like(value))
+    clamped = tl.where(ratio > 448.0, 448.0, tl.where(ratio < -448.0, -448.0, ratio))
+    return encode_e4m3(clamped)
 
 
 @triton.jit
 def quantise_rows(y):
-    """Codes [heads, V] and scales [heads] of bf16 `y`; the scale comes from its finite elements."""
-    value = y.to(tl.float32)
-    magnitude = tl.abs(value)
-    finite = tl.where(magnitude < float("inf"), magnitude, 0.0)
-    scales = tl.div_rn(tl.maximum(tl.max(finite, axis=1), 1e-10), 448.0)
-    ratio = tl.div_rn(value, tl.broadcast_to(scales[:, None], value.shape))
-    clamped = tl.where(ratio > 448.0, 448.0, tl.where(ratio < -448.0, -448.0, ratio))
-    return encode_e4m3(clamped), scales
+    """Codes [heads, V] and scales [heads] of bf16 `y`."""
+    scales = scale_of(tl.max(finite_magnitude(y), axis=1))
+    return codes_of(y, scales[:, None]), scales
 
 
 @triton.jit

@@ -37,7 +37,7 @@ from gdn_kernels.tuning import Config, Rule
 
 _log = logging.getLogger(__name__)
 
-TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 256, 512, 1024)
+TOKENS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128, 256, 512, 1024)
 GROUPS_AT_MOST = 4096  # (token, key head) pairs that are timed; more only repeat
 TOLERANCE = 0.015  # of the best median: two runs of one configuration differ by less
 POOL_BYTES = 3 << 30
@@ -66,8 +66,10 @@ def candidates(gluon: bool) -> list[Config]:
     """The configurations worth trying on CUDA; the notes say why these."""
     if not gluon:
         return [
-            Config("triton", 1, rows, warps)
-            for rows, warps in ((32, 4), (64, 4), (64, 8), (128, 8))
+            Config("triton", 1, 16, 2),
+            Config("triton", 1, 32, 4),
+            Config("triton", 1, 64, 4, chunks=4),
+            Config("triton", HEAD_RATIO, HEAD_DIM, 8, chunks=8, depth=4),
         ]
     found = [
         Config("gluon", 1, rows, warps, lanes=lanes, pdl=True, early_mib=4, ticket_first=first)
@@ -75,11 +77,21 @@ def candidates(gluon: bool) -> list[Config]:
             ((16, 4, 8), (16, 8, 16), (32, 8, 8), (32, 4, 16), (64, 8, 8)), (False, True)
         )
     ]
-    whole = Config("gluon", 2, HEAD_DIM, 16, max_registers=128, pdl=True, early_mib=8)
-    for lanes, early, ahead in ((16, 8, 0), (16, 8, 24), (16, 8, 32), (16, 4, 32), (8, 8, 0)):
-        found.append(dataclasses.replace(whole, lanes=lanes, early_mib=early, ahead=ahead))
-    staged = Config("gluon", 1, 64, 4, staged=True, chunks=2, pdl=True, early_mib=8)
-    found += [staged, dataclasses.replace(staged, ticket_first=True)]
+    for warps, chunks, depth in ((16, 8, 4), (8, 16, 11)):
+        found.append(
+            Config(
+                "gluon",
+                HEAD_RATIO,
+                HEAD_DIM,
+                warps,
+                lanes=16,
+                chunks=chunks,
+                depth=depth,
+                max_registers=128,
+                pdl=True,
+                early_mib=4,
+            )
+        )
     return found
 
 
@@ -88,7 +100,7 @@ def worth_timing(config: Config, groups: int) -> bool:
 
     Splitting V serves few of them, whole groups a program many; both are tried between.
     """
-    return groups >= 64 if config.heads > 1 or config.staged else groups <= 128
+    return groups >= 64 if config.chunks > 1 else groups <= 128
 
 
 class Bench:
@@ -275,11 +287,10 @@ def _report(key_heads: int, timings: list[Timing], chosen: list[tuple[int, Confi
 
 
 def _short(config: Config) -> str:
-    plain = Config(config.kernel, config.heads, config.rows, config.warps)
     changed = [
         f"{f.name}={getattr(config, f.name)}"
         for f in dataclasses.fields(config)
-        if getattr(config, f.name) != getattr(plain, f.name)
+        if f.default is not dataclasses.MISSING and getattr(config, f.name) != f.default
     ]
     return (
         f"{config.kernel} {config.heads}x{config.rows} w{config.warps} {' '.join(changed)}".strip()

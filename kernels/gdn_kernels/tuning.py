@@ -21,14 +21,14 @@ class Config:
     """How one launch is laid out.
 
     `heads` value heads and `rows` state rows of each go to one program;
-    `rows` < V splits V over programs. `lanes` lie along K, the others along
-    the rows. `staged` (Gluon on CUDA) brings the tile to shared memory, from
-    which `chunks` slices are taken. `warps` and `max_registers` are the
-    compiler's options.
+    `rows` < V splits V over programs. The program takes its rows in `chunks`,
+    `depth` of which (None: all) are on their way from memory at a time. `lanes`
+    of a warp lie along K, the others along the rows (Gluon; the portable kernel
+    leaves that to the compiler). `warps` and `max_registers` are the compiler's
+    options.
     `pdl` overlaps the launch with the tail of the kernel before (Hopper). The
     programs of the first `early_mib` MiB of state then ask for theirs in L2
-    before the kernel before has ended, and every program for that of the one
-    `ahead` programs later (0: none). With `ticket_first` the arrival at a
+    before the kernel before has ended. With `ticket_first` the arrival at a
     ticket comes before the largest store.
     """
 
@@ -37,12 +37,11 @@ class Config:
     rows: int
     warps: int
     lanes: int = 8
-    staged: bool = False
     chunks: int = 1
+    depth: int | None = None
     max_registers: int | None = None
     pdl: bool = False
     early_mib: int = 0
-    ahead: int = 0
     ticket_first: bool = False
 
     def __post_init__(self) -> None:
@@ -50,8 +49,16 @@ class Config:
             raise TuningError(f"{self}: heads must be 1 or {HEAD_RATIO}, rows must divide 128")
         if self.heads > 1 and self.rows != HEAD_DIM:
             raise TuningError(f"{self}: several heads a program only with all their rows")
+        if self.rows * self.heads % self.chunks or self.chunks % self.heads:
+            raise TuningError(f"{self}: chunks must divide the rows of each head")
+        if not self.chunks <= 2 * self.chunks_in_flight <= 2 * self.chunks:
+            raise TuningError(f"{self}: depth must lie between half the chunks and all")
         if self.early_mib and not self.pdl:
             raise TuningError(f"{self}: early_mib needs pdl, there is no earlier otherwise")
+
+    @property
+    def chunks_in_flight(self) -> int:
+        return self.chunks if self.depth is None else self.depth
 
     @property
     def programs_per_group(self) -> int:
@@ -59,8 +66,11 @@ class Config:
         return (HEAD_RATIO // self.heads) * (HEAD_DIM // self.rows)
 
     @property
-    def splits_rows(self) -> bool:
-        return self.rows < HEAD_DIM
+    def scratch_elements(self) -> int:
+        """bf16 of scratch for each (token, key head)."""
+        if self.kernel == "triton":
+            return 2 * HEAD_DIM + 2 * HEAD_RATIO * HEAD_DIM  # q, k, v and core
+        return HEAD_RATIO * HEAD_DIM if self.programs_per_group > 1 else 0  # core
 
 
 @dataclass(frozen=True)

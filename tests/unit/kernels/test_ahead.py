@@ -75,11 +75,34 @@ def assert_state_accesses(assembly: str, config: Config) -> None:
     assert "scratch_" not in assembly
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "sm80", "sm90", "sm100"])
+@pytest.mark.parametrize("arch", ["sm80", "sm90", "sm100"])
 def test_the_portable_kernel_compiles_elsewhere(arch: str) -> None:
     for config in distinct("portable", 4):
         kernel = ahead.compile_ahead(ahead.variant_for(arch, config, 4, fp8=True))
         assert kernel.metadata.name == "fused_decode_kernel"
+
+
+@pytest.mark.parametrize(
+    ("arch", "wait"),
+    [
+        ("gfx942", "s_waitcnt vmcnt(0)"),
+        ("gfx1100", "s_waitcnt_vscnt null, 0x0"),
+        ("gfx1201", "s_wait_storecnt 0x0"),
+    ],
+)
+def test_on_amd_each_wave_waits_for_its_stores_before_others_read_them(
+    arch: str, wait: str
+) -> None:
+    """What passes through memory is complete at the barrier, which orders shared memory only."""
+    for config in distinct("portable", 4):
+        kernel = ahead.compile_ahead(ahead.variant_for(arch, config, 4, fp8=True))
+        ours = kernel.asm["amdgcn"].split(";#ASMSTART")[1:]
+        assert [part.split("\n")[1].strip() for part in ours] == [wait, wait]
+        for part in ours:
+            barrier = re.search(r"s_barrier", part)
+            store = re.search(r"(buffer|global)_store", part)
+            assert barrier is not None
+            assert store is None or barrier.start() < store.start()
 
 
 @pytest.mark.parametrize("fp8", [True, False])
@@ -91,15 +114,20 @@ def test_the_hopper_rules_compile(fp8: bool) -> None:
         order = machine_order(kernel.asm["sass"])
         assert "LDL" not in order, "registers spilled"
         loads = [i for i, name in enumerate(order) if name == "LDG.E.128"]
-        # the next launch may begin once the tile is read, not before
-        assert max(loads, default=0) < order.index("PREEXIT")
-        asked = [i for i, name in enumerate(order) if name == "UBLKPF"]
-        assert len(asked) == (config.early_mib > 0) + (config.ahead > 0)
-        if config.ahead:
-            # behind the tile's own loads it costs more than it gives: 42.7 us, not 38.8, at T = 128
-            assert asked[-1] < loads[0]
+        # the next launch may begin once all of the tile has been asked for, not before
+        assert max(loads) < order.index("PREEXIT")
+        # so many loads are under way before any warp waits for another
+        first_wait = order.index("BAR.SYNC")
+        a_chunk = config.heads * config.rows // config.chunks * 128 * 4 // (config.warps * 512)
+        assert sum(i < first_wait for i in loads) >= config.chunks_in_flight * a_chunk
+        assert len(loads) >= config.chunks * a_chunk
+        # in the loop over the tile none waits: one barrier before it, one before the epilogue
+        stores = [i for i, name in enumerate(order) if name == "STG.E.128"]
+        between = order[stores[0] : stores[-1]]
+        assert "BAR.SYNC" not in between
+        assert order.count("UBLKPF") == (config.early_mib > 0)
 
 
 def machine_order(sass: str) -> list[str]:
     """The instructions of interest in machine code of Hopper, in order."""
-    return re.findall(r"\b(LDG\.E\.128|LDL|UBLKPF|PREEXIT)\b", sass)
+    return re.findall(r"\b(LDG\.E\.128|STG\.E\.128|LDL|UBLKPF|PREEXIT|BAR\.SYNC)\b", sass)

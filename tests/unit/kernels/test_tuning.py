@@ -47,7 +47,20 @@ def test_an_unknown_head_count_is_an_error_that_names_it() -> None:
 def test_programs_per_group() -> None:
     assert Config("gluon", 1, 128, 8).programs_per_group == 2
     assert Config("gluon", 1, 16, 8).programs_per_group == 16
-    assert Config("gluon", 2, 128, 8).programs_per_group == 1
+    assert Config("gluon", 2, 128, 8, chunks=2).programs_per_group == 1
+
+
+def test_chunks_in_flight() -> None:
+    assert Config("gluon", 1, 64, 8).chunks_in_flight == 1
+    assert Config("gluon", 1, 128, 8, chunks=8).chunks_in_flight == 8
+    assert Config("gluon", 2, 128, 8, chunks=16, depth=11).chunks_in_flight == 11
+
+
+def test_scratch_elements() -> None:
+    """The portable kernel passes q, k, v and core through memory, Gluon core where V is split."""
+    assert Config("triton", 2, 128, 8, chunks=8).scratch_elements == 2 * 128 + 2 * 2 * 128
+    assert Config("gluon", 1, 64, 8).scratch_elements == 2 * 128
+    assert Config("gluon", 2, 128, 8, chunks=2).scratch_elements == 0
 
 
 def test_impossible_configurations_are_refused() -> None:
@@ -55,6 +68,13 @@ def test_impossible_configurations_are_refused() -> None:
         Config("gluon", 1, 48, 4)
     with pytest.raises(TuningError, match="several heads a program"):
         Config("gluon", 2, 64, 4)
+    with pytest.raises(TuningError, match="chunks must divide the rows of each head"):
+        Config("gluon", 2, 128, 8)
+    with pytest.raises(TuningError, match="chunks must divide the rows of each head"):
+        Config("gluon", 1, 64, 8, chunks=3)
+    for depth in (0, 3, 9):
+        with pytest.raises(TuningError, match="depth must lie between half the chunks and all"):
+            Config("gluon", 1, 128, 8, chunks=8, depth=depth)
 
 
 def test_the_file_round_trips() -> None:
