@@ -93,4 +93,7 @@ def test_compare_without_any_result_says_so(
 ) -> None:
     monkeypatch.chdir(repository)
     assert client("compare", "HEAD~1", "HEAD") == 6
-    assert "neither HEAD~1 nor HEAD has a stored roofline or codeobject result" in capsys.readouterr().err
+    assert (
+        "neither HEAD~1 nor HEAD has a stored roofline or codeobject result"
+        in capsys.readouterr().err
+    )
