@@ -121,7 +121,8 @@ def updated_core(dq, res, kq):
     """S'.q of each row in fp32, from D.q, res and k.q: S' = D + res (x) k needs no second pass.
 
     An infinite res makes S' infinite with the signs of k, and S'.q a sum of both
-    infinities: res - res is NaN then and 0 otherwise. (Only where every product
-    k*q had one sign would the sum be an infinity.)
+    infinities: NaN, which res * 0 gives there, and nothing elsewhere. (Only where
+    every product k*q had one sign would the sum be an infinity.) Not res - res: a
+    compiler that contracts takes the difference of res before and after its rounding.
     """
-    return dq + res * kq + (res - res)
+    return dq + res * kq + res * 0.0
