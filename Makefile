@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TEST_WORKERS ?= 2
+# for two cores: many tests wait for a process most of their time
+TEST_WORKERS ?= 3
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -26,7 +27,7 @@ lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports
 
 test: lint ## lint and run every test
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-docker: setup ## the container tests alone, with a real engine (started here where none runs)
 	$(BIN)/python -m pytest tests/unit/service/test_container.py tests/integration/docker
