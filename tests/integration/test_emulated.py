@@ -101,6 +101,7 @@ def test_a_fill_is_a_launch_but_not_what_a_call_prepares(start: Start) -> None:
         ("zeroes_what_it_keeps", [], ["fill (torch)"]),
         ("spoils_what_it_keeps", [], ["fill (torch)"]),
         ("counts", [], []),
+        ("zeroes_a_new_counter", [], ["aten.zeros.default (torch)"]),
     ):
         executor = start(f"small_ops:{op}")
         for expected in (first, later, later):
@@ -169,7 +170,11 @@ def test_operands_look_like_a_gpus(start: Start) -> None:
 
 
 def test_memory_elsewhere_is_not_the_gpus(start: Start) -> None:
-    for op, where in (("launches_on_the_cpu", "cpu"), ("launches_on_another_gpu", "cuda:3")):
+    for op, where in (
+        ("launches_on_the_cpu", "cpu"),
+        ("launches_on_an_array", "cpu"),
+        ("launches_on_another_gpu", "cuda:3"),
+    ):
         with pytest.raises(CandidateRefused, match=f"a pointer argument of a kernel is on {where}"):
             start(f"small_ops:{op}").call(operands(1), BF16)
     result = start("small_ops:returns_from_the_cpu").call(operands(1), BF16)
@@ -208,7 +213,13 @@ def test_what_a_capture_would_not_see_is_refused(start: Start, op: str, what: st
 
 
 @pytest.mark.parametrize(
-    "op", ["thinks_on_a_thread", "views_the_cpu_by_numpy", "keeps_a_view_of_what_it_uses"]
+    "op",
+    [
+        "thinks_on_a_thread",
+        "views_the_cpu_by_numpy",
+        "takes_arrays",
+        "keeps_a_view_of_what_it_uses",
+    ],
 )
 def test_what_harms_nothing_is_not_refused(start: Start, op: str) -> None:
     given = operands(2)
@@ -222,6 +233,11 @@ def test_memory_that_was_let_go_is_no_argument(start: Start) -> None:
     for _ in range(2):
         with pytest.raises(CandidateRaised, match=r"UseAfterFree: .* that the op has let go of"):
             executor.call(operands(2), BF16)
+    executor = start("small_ops:lets_go_of_what_it_kept")
+    given = operands(2)
+    assert np.array_equal(executor.call(given, BF16).results["out"], heads_of(given))
+    with pytest.raises(CandidateRaised, match=r"UseAfterFree: .* that the op has let go of"):
+        executor.call(given, BF16)
 
 
 def test_addresses_are_traced_to_the_memory_they_point_into(start: Start) -> None:

@@ -13,6 +13,7 @@ import base64
 import ctypes
 import functools
 import hashlib
+import itertools
 import struct
 import sys
 import threading
@@ -44,7 +45,7 @@ GFX950 = Target("hip", "gfx950", 64, 160 * 1024, 256, (9, 5), "amdgcn")
 SM90 = Target("cuda", 90, 32, 227 * 1024, 132, (9, 0), "ptx")
 TARGETS = {"gfx950-emulated": GFX950, "gfx950-captured": GFX950, "sm90-captured": SM90}
 _CONTENTS_LIMIT = 1 << 20
-_OWN_REFERENCES = 5  # of a storage in `_let_go`: two collections, two names, and the count's own
+_OWN_REFERENCES = 4  # of a storage in `_let_go`: a collection, two names, and the count's own
 _SCALARS = {
     "i1": "<?",
     "i8": "<b",
@@ -120,6 +121,7 @@ class Capture:
         """
         if "torch._dynamo" in sys.modules:
             _Watch.keep_compiler_out()
+        kept_bytes = self._kept_bytes()
         self._recording = recording = Recording(self, operands)
         try:
             with presented.Presented(recording.reading), _Watch(recording):
@@ -135,12 +137,11 @@ class Capture:
         finally:
             self._recording, self._fault = None, None
         del results
-        before = {number for _, number in self._kept.values()}
         self._forget(recording)
-        alive = {number for _, number in self._kept.values()}
-        # a call that leaves new memory behind prepares it: that is not what each call launches
-        prepared = [] if alive - before else reply["prepared"]
-        return {**reply, "prepared": prepared, "alive": sorted(alive)}
+        # a call that leaves more memory behind prepares it: that is not what each call launches
+        prepared = [] if self._kept_bytes() > kept_bytes else reply["prepared"]
+        alive = sorted(number for _, number in self._kept.values())
+        return {**reply, "prepared": prepared, "alive": alive}
 
     def fault(self, error: Exception) -> NoReturn:
         """Raise `error`, and again at the end of the call."""
@@ -175,6 +176,9 @@ class Capture:
             if not ref.expired():
                 storage: Any = torch.UntypedStorage
                 yield storage._new_with_weak_ptr(ref.cdata)
+
+    def _kept_bytes(self) -> int:
+        return sum(storage.nbytes() for storage in self.kept())
 
     def next_id(self) -> int:
         self._number += 1
@@ -270,7 +274,8 @@ class Recording:
                 return None, None
             return self._at(value.untyped_storage(), value.data_ptr())
         if isinstance(value, int):
-            for known in (*self._alive.values(), *self.capture.kept()):
+            # one at a time: a second reference to a storage would hide that it was let go
+            for known in itertools.chain(self._alive.values(), self.capture.kept()):
                 address = known.data_ptr()
                 if address <= value < address + max(1, known.nbytes()):
                     if _let_go(known):

@@ -9,6 +9,7 @@ GPU, is remembered: `place` tells it apart. What needs a real device is refused 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -192,6 +193,26 @@ def _refusal(name: str, error: type[Exception]) -> Callable[..., Any]:
     return refuse
 
 
+# what makes a tensor of the host's memory, and is no torch function that a mode sees
+_OF_THE_HOST: tuple[tuple[Any, str], ...] = (
+    (torch, "from_numpy"),
+    (torch, "frombuffer"),
+    (torch, "from_dlpack"),
+    (torch.utils.dlpack, "from_dlpack"),
+)
+
+
+def _of_the_host(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @functools.wraps(make)
+    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+        tensor = make(*args, **kwargs)
+        if _place(tensor) == DEVICE:  # not where it shares the memory of a tensor that is known
+            _put(tensor.untyped_storage(), _CPU)
+        return tensor
+
+    return made
+
+
 _NEED_A_DEVICE = ("Stream", "Event", "CUDAGraph", "graph", "memory_allocated", "mem_get_info")
 
 
@@ -244,6 +265,8 @@ def install(
     # of itself no torch function: this way it is one that a mode sees
     for module in (torch, torch.utils.dlpack):
         setattr(module, "to_dlpack", torch.Tensor.__dlpack__)  # noqa: B010
+    for module, name in _OF_THE_HOST:
+        setattr(module, name, _of_the_host(getattr(module, name)))
     version: Any = torch.version
     if backend == "hip":
         version.hip, version.cuda = version.hip or "7.0", None

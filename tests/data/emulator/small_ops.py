@@ -6,6 +6,7 @@ import ctypes
 import sys
 import threading
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -390,3 +391,44 @@ def keeps_a_view_of_what_it_uses(qkvz, ba, conv, ssm, indices, *rest, **options)
     copy_kernel[rows](address, out, width, width, 0)
     assert storage.nbytes() == out.nbytes
     return out, None, None
+
+
+def lets_go_of_what_it_kept(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """From the second call on: uses kept memory, lets go of it, and launches on its address."""
+    out = _out(ssm, indices)
+    width, rows = out.shape[1] * 128, (qkvz.shape[0],)
+    held = _kept.pop("gone", None)
+    if held is None:
+        _kept["gone"] = held = torch.empty_like(out)
+    copy_kernel[rows](qkvz, held, width, qkvz.shape[1], 0)
+    address = _Address(held)
+    del held
+    copy_kernel[rows](address, out, width, width, 0)
+    return out, None, None
+
+
+def zeroes_a_new_counter(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Keeps what it makes, and makes it anew for each call."""
+    _kept["renewed"] = torch.zeros(1, dtype=torch.int32, device=ssm.device)
+    out = _out(ssm, indices)
+    count_kernel[(1,)](_kept["renewed"], out, out.shape[1] * 128)
+    return out, None, None
+
+
+def launches_on_an_array(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Forgets to move what it made of an array to the GPU."""
+    out = _out(ssm, indices)
+    held = torch.from_numpy(np.zeros(out.numel(), np.int16)).view(torch.bfloat16)
+    copy_kernel[(qkvz.shape[0],)](qkvz, held, out.shape[1] * 128, qkvz.shape[1], 0)
+    return out, None, None
+
+
+def takes_arrays(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Arrays as tensors: the host may look at them until they are moved."""
+    made = torch.from_numpy(np.arange(3)), torch.from_dlpack(np.arange(3))
+    for tensor in (*made, torch.frombuffer(bytearray(range(3)), dtype=torch.uint8)):
+        assert tensor.is_cpu
+        assert np.asarray(tensor).tolist() == torch.from_dlpack(tensor).tolist() == [0, 1, 2]
+        assert tensor.is_cpu
+        assert tensor.to(ssm.device).is_cuda
+    return copies(qkvz, ba, conv, ssm, indices)
