@@ -136,9 +136,9 @@ class JobFlow:
         Raises HandedOn, and OutOfTime before a run: one that has begun has its own limit.
         """
         while True:
-            if spent.seconds > self.settings.job_timeout_s:
+            judged = _step(f"judge {suite}", self.judge_in_time, job_id, suite, spent)
+            if judged is None:
                 raise OutOfTime
-            judged = _step(f"judge {suite}", self.judge.run, job_id, suite)
             spent.tell()
             if judged.result is not Result.HOST or judged.host_tries >= self.settings.host_tries:
                 return given_up(judged, self.settings.host_tries)
@@ -196,6 +196,16 @@ class JobFlow:
         for note in (f"checked out {job.commit_sha}", *checkout.notes):
             self.store.say(job_id, note)
         return None
+
+    def judge_in_time(self, job_id: str, suite: str, spent: Spent) -> Judged | None:
+        """None where the job's time is over; a suite that has its result needs none.
+
+        Within the step, so that a flow that is recovered takes the way that it took.
+        """
+        run = load_assignment(self.store, job_id, suite).run
+        if run.state != RunState.FINISHED and spent.seconds > self.settings.job_timeout_s:
+            return None
+        return self.judge.run(job_id, suite)
 
     def hand_on(self, job_id: str) -> bool:
         """Leave the job to hosts that spoiled it less; False where there is none."""

@@ -21,6 +21,7 @@ from support.service_rows import add_job, add_target
 LIMIT_S = 100.0
 SPOILED = Judged(result=Result.HOST, reason="busy", failure_class=FailureClass.HOST, host_tries=1)
 FAILED = Judged(result=Result.FAILED, reason="no", verdict=Verdict.FAILED)
+STORED = Judged(result=Result.DOCUMENT)  # of a run that has its result
 
 
 class Time:
@@ -48,6 +49,48 @@ class Judge:
         if isinstance(end, Judged):
             return end
         raise end
+
+
+class Steps:
+    """Durable steps, as the queue has them: in their order, and none runs twice."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, Any]] = []
+
+    def start(self) -> Callable[..., Any]:
+        """Of one start of the flow; a step in the place of another is an error."""
+        replayed = iter(list(self.done))
+
+        def step(name: str, function: Callable[..., Any], *given: Any) -> Any:
+            recorded, result = next(replayed, (None, None))
+            if recorded is None:
+                result = function(*given)
+                self.done.append((name, result))
+            else:
+                assert recorded == name
+            return result
+
+        return step
+
+
+class Killed(BaseException):
+    """The worker is gone, without a word."""
+
+
+def killed(*_: Any) -> None:
+    raise Killed
+
+
+def killed_before(suite: str) -> Callable[..., None]:
+    """A step `store_result` that stores those of other suites alone."""
+    store = JobFlow.store_result
+
+    def store_result(self: JobFlow, job_id: str, of: str, judged: Judged) -> None:
+        if of == suite:
+            raise Killed
+        store(self, job_id, of, judged)
+
+    return store_result
 
 
 Host = Callable[..., Judge]
@@ -129,3 +172,39 @@ def test_the_time_before_a_worker_was_stopped_counts(store: Store, on_host: Host
         on_host(job, "a", 110, WorkerStopping)
     assert on_host(job, "a", 1).runs == []
     assert ended(store, job) == ("error", "the job took over 100 s; what was done is kept", 110)
+
+
+def test_a_job_whose_suites_all_have_results_ends_by_them_however_late(
+    store: Store, on_host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = add_job(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(JobFlow, "finish", killed)
+        with pytest.raises(Killed):
+            on_host(job, "a", 110, FAILED)
+    on_host(job, "a", 0, STORED)
+    assert ended(store, job) == ("failed", "correctness: no", 110)
+
+
+def test_a_flow_that_is_recovered_late_takes_the_way_that_it_took(
+    store: Store, on_host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = add_job(store, suites=("correctness", "determinism", "roofline"))
+    steps = Steps()
+    with monkeypatch.context() as patch:
+        patch.setattr(flow, "_step", steps.start())
+        patch.setattr(JobFlow, "store_result", killed_before("determinism"))
+        with pytest.raises(Killed):
+            on_host(job, "a", 60, FAILED, FAILED)
+    monkeypatch.setattr(flow, "_step", steps.start())
+    assert on_host(job, "a", 60).runs == []
+    assert [name for name, _ in steps.done] == [
+        "check out",
+        "judge correctness",
+        "store correctness",
+        "judge determinism",
+        "store determinism",
+        "judge roofline",
+        "finish",
+    ]
+    assert ended(store, job)[1] == "the job took over 100 s; what was done is kept"
