@@ -33,6 +33,12 @@ def one_line(text: str, limit: int = 400) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def last_lines(text: str, count: int, limit: int = 400) -> list[str]:
+    """The last `count` lines of `text`, printable, each cut with an ellipsis at `limit`."""
+    lines = printable(text).rstrip().splitlines()[-count:]
+    return [line if len(line) <= limit else line[: limit - 1] + "…" for line in lines]
+
+
 def listed(names: list[str], *, limit: int = 8) -> str:
     """`a, b, c`, and how many more."""
     shown = ", ".join(names[:limit])

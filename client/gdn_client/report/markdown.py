@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from gdn_client.report.table import Report, Section, Table
-from gdn_client.text import one_line, printable
+from gdn_client.text import last_lines, one_line
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
 _LINE_START = re.compile(r"^([-+=#]|\d+(?=[.)](?:\s|$)))")
@@ -95,7 +95,7 @@ def _problems(section: Section) -> list[str]:
 
 def _log(tail: str) -> list[str]:
     """Indented code: no fence that the text could close."""
-    shown = printable(tail).rstrip().splitlines()[-LOG_LINES:]
+    shown = last_lines(tail, LOG_LINES)
     return ["Last lines of the candidate's output:", "", *(f"    {line}" for line in shown), ""]
 
 

@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from gdn_client.report.table import GAP, Report, Section, Table, Tone, fitted, tone_of
-from gdn_client.text import listed, printable
+from gdn_client.text import last_lines, listed
 
 _STYLES = {
     Tone.PLAIN: "",
@@ -120,9 +120,9 @@ def _print_problems(section: Section, console: Console) -> None:
 
 
 def _print_log(tail: str, console: Console) -> None:
-    lines = printable(tail).rstrip().splitlines()
+    lines = last_lines(tail, LOG_LINES)
     _line(console, Text(f"last lines of the candidate's output ({len(lines)}):", style="dim"))
-    for line in lines[-LOG_LINES:]:
+    for line in lines:
         console.print(Padding(Text(line, style="dim"), (0, 0, 0, 2)))
 
 

@@ -74,6 +74,20 @@ def test_terminal(name: str, width: int, same_as_golden: Compare) -> None:
     same_as_golden(f"{name}_{width}.txt", text)
 
 
+def test_a_long_line_of_the_candidate_does_not_push_the_result_away() -> None:
+    data = sample.correctness_failed().to_dict()
+    data["log_tail"] = "".join(f"line {n}\n" for n in range(60)) + "x" * 50_000 + "\nlast\n"
+    shown = section(read_document(data))
+    to = console(100)
+    print_section(shown, to)
+    assert isinstance(to.file, io.StringIO)
+    for text in (to.file.getvalue(), markdown.render(Report("t", "", "failed", [], [shown]))):
+        assert text.count("x" * 60) > 0
+        assert text.count("xx") < 300
+        assert text.rstrip().endswith("last")
+    assert "last lines of the candidate's output (15):" in to.file.getvalue()
+
+
 def test_kernels_stand_in_the_order_of_the_plan() -> None:
     """Not in that of their digests, which change with each compilation."""
 
