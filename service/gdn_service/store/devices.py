@@ -75,7 +75,8 @@ class DeviceRepository:
         device.suspect = suspect
         if suspect is None and (after is None or device.counted != after):
             device.failures_in_row += 1
-        device.counted = after
+        if suspect is None or suspect != device.counted:  # else its row goes on
+            device.counted = after
         if device.quarantined or device.failures_in_row < QUARANTINE_AFTER:
             return False
         device.quarantined = f"{device.failures_in_row} host failures in a row, last: {reason}"
