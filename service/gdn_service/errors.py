@@ -3,6 +3,7 @@
     ServiceError
       ├─ SettingsError            settings that contradict each other
       ├─ DatabaseUnavailable      no connection to the database
+      ├─ DatabaseNewer            a newer service has migrated the database
       ├─ RequestError             told to the caller as problem+json; carries its HTTP status
       │    ├─ Unauthorised        401
       │    ├─ Forbidden           403
@@ -49,6 +50,10 @@ class SettingsError(ServiceError):
 
 class DatabaseUnavailable(ServiceError):
     """There is no connection to the database."""
+
+
+class DatabaseNewer(ServiceError):
+    """The database has a revision that this service does not know."""
 
 
 class RequestError(ServiceError):

@@ -15,11 +15,13 @@ from typing import Any
 
 import alembic.command
 import alembic.config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from gdn_service.errors import DatabaseUnavailable
+from gdn_service.errors import DatabaseNewer, DatabaseUnavailable
 
 BUSY_TIMEOUT_MS = 30_000
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
@@ -107,12 +109,14 @@ class Database:
     def migrate(self) -> None:
         """Bring the schema to the newest revision; safe to call from several processes.
 
-        Raises DatabaseUnavailable where there is no connection.
+        Raises DatabaseUnavailable where there is no connection, and DatabaseNewer.
         """
         with self._connected() as connection, connection.begin():
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(7466110)"))
-            alembic.command.upgrade(alembic_config(connection), "head")
+            config = alembic_config(connection)
+            _refuse_newer(connection, config)
+            alembic.command.upgrade(config, "head")
 
     def _connected(self) -> Connection:
         try:
@@ -122,6 +126,17 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _refuse_newer(connection: Connection, config: alembic.config.Config) -> None:
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    here = MigrationContext.configure(connection).get_current_heads()
+    newer = ", ".join(sorted(set(here) - known))
+    if newer:
+        raise DatabaseNewer(
+            f"the database has revision {newer}, this service knows {max(known)} at most: "
+            "a newer one has migrated it; update this installation"
+        )
 
 
 def alembic_config(connection: Connection | None = None) -> alembic.config.Config:

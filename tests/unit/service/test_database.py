@@ -8,6 +8,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import text
 
+from gdn_service.errors import DatabaseNewer
 from gdn_service.store.database import MIGRATIONS
 from gdn_service.store.models import Base
 from gdn_service.store.store import Store
@@ -18,6 +19,15 @@ def test_migrations_and_models_agree(store: Store) -> None:
     with store.database.engine.connect() as connection:
         difference = compare_metadata(MigrationContext.configure(connection), Base.metadata)
     assert difference == []
+
+
+def test_a_database_of_a_newer_service_is_refused_and_left_alone(store: Store) -> None:
+    with store.write() as tx:
+        tx.session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(DatabaseNewer, match=r"has revision 9999, this service knows 0\d+ at most"):
+        store.migrate()
+    with store.read() as tx:
+        assert tx.session.scalars(text("SELECT version_num FROM alembic_version")).all() == ["9999"]
 
 
 def _migrate_at_once(url: str) -> None:
