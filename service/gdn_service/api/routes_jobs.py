@@ -132,7 +132,7 @@ def job(context: Ctx, _token: Reader, job_id: Id) -> schemas.JobOut:
 @router.post(
     "/jobs/{job_id}/cancel",
     summary="Cancel; idempotent",
-    description="A queued job ends at once, a running one within seconds.",
+    description="A job that no live worker has ends at once, a running one within seconds.",
     responses=problems.responses(*_ACCESS, NotFound, NotCancellable, InvalidRequest),
 )
 def cancel(context: Ctx, _token: Submitter, job_id: Id) -> schemas.JobOut:

@@ -17,6 +17,7 @@ from gdn_service.errors import (
     UnknownSuite,
     UnknownTarget,
 )
+from gdn_service.jobs import placement
 from gdn_service.jobs.rows import Submission, new_job, new_runs, retry_of
 from gdn_service.jobs.states import JobState
 from gdn_service.runner.checkouts import Checkouts
@@ -64,7 +65,7 @@ class JobRequests:
         return self._add(job, submission, token, key)
 
     def cancel(self, job_id: str) -> Job:
-        """Idempotent. A job that waits for a host ends now; a running one within seconds."""
+        """Idempotent. A job that no living host has ends now; a running one within seconds."""
         with self._store.write() as tx:
             job = _existing(tx, job_id)
             if JobState(job.state).final:
@@ -73,7 +74,7 @@ class JobRequests:
                 raise NotCancellable(f"job {job_id} is already {job.state}")
             first = tx.jobs.request_cancel(job_id)
             job = _existing(tx, job_id)
-            if job.state == JobState.QUEUED or job.worker is None:
+            if job.state == JobState.QUEUED or job.worker not in placement.living(tx):
                 self._end_waiting(tx, job_id)
             elif first:
                 tx.log.append(job_id, [log_line("cancellation requested")])
