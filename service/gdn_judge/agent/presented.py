@@ -165,6 +165,7 @@ _HOST_VIEWS: dict[Any, str] = {
     torch.Tensor.numpy: "numpy",
     torch.Tensor.__array__: "__array__",
     torch.Tensor.__dlpack__: "__dlpack__",
+    _TENSOR.__cuda_array_interface__.__get__: "__cuda_array_interface__",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gdn_judge.agent import capture
+from gdn_judge.agent import capture, presented
 
 
 def nothing() -> tuple[None, None, None]:
@@ -37,3 +37,15 @@ def test_what_an_op_raises_after_a_refusal_does_not_hide_it() -> None:
     assert isinstance(caught.value.__cause__, AssertionError)
     with pytest.raises(ZeroDivisionError):
         made.record(lambda: 1 // 0, {})
+
+
+def test_an_address_for_other_libraries_is_refused_by_name_not_missing() -> None:
+    """A GPU's tensor has `__cuda_array_interface__`: an op that asks for it is not wrong."""
+    made, operand = capture.Capture("gfx950-emulated"), torch.zeros(4)
+    with pytest.raises(capture.CannotCapture, match=r"Tensor\.__cuda_array_interface__"):
+        made.record(lambda: operand.__cuda_array_interface__, {"A_log": operand})
+    on_the_cpu = torch.zeros(4)
+    presented._put(on_the_cpu.untyped_storage(), torch.device("cpu"))
+    seen: list[bool] = []
+    made.record(lambda: seen.append(hasattr(on_the_cpu, "__cuda_array_interface__")), {})
+    assert seen == [False]
