@@ -134,6 +134,9 @@ class Capture:
             reply = recording.reply(results)
             if self._fault is not None:
                 raise self._fault
+        except BaseException:
+            self._sent -= recording.codes.keys()  # no reply brings them
+            raise
         finally:
             self._recording, self._fault = None, None
         del results

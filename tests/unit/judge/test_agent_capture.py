@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -49,3 +51,22 @@ def test_an_address_for_other_libraries_is_refused_by_name_not_missing() -> None
     seen: list[bool] = []
     made.record(lambda: seen.append(hasattr(on_the_cpu, "__cuda_array_interface__")), {})
     assert seen == [False]
+
+
+def test_a_code_object_travels_with_the_first_call_that_is_answered() -> None:
+    made = capture.Capture("gfx950-emulated")
+    source = SimpleNamespace(signature={})
+    launcher = capture._Launcher(made, source, SimpleNamespace(name="k", num_warps=4, shared=0))
+    launcher.assembly = "s_endpgm"
+
+    def launches(raised: type[Exception] | None = None) -> tuple[None, None, None]:
+        made.launch(launcher, (1, 1, 1), ())
+        if raised is not None:
+            raise raised
+        return None, None, None
+
+    for error in (ValueError, capture.CannotCapture):
+        with pytest.raises(error):
+            made.record(lambda error=error: launches(error), {})
+    sent = [[code["name"] for code in made.record(launches, {})["codes"].values()] for _ in "12"]
+    assert sent == [["k"], []]
