@@ -6,6 +6,7 @@ Each entry of the tables is named as in the CDNA4 ISA document, chapter
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -255,8 +256,32 @@ def _op(
     return Op(ins, run, reads, writes, all_bits(strict), taint, lanewise=False, touch=touch)
 
 
+_SHORT = ("s_movk_i32", "s_cmovk_i32", "s_addk_i32", "s_mulk_i32")
+
+
+def _extended(ins: Instruction) -> Instruction:
+    """`ins` with the 16-bit constant of the format SOPK as the hardware extends it.
+
+    With its sign, or with zeros where unsigned values are compared (CDNA4 ISA, SOPK
+    instructions); the assembler prints only the 16 bits.
+    """
+    if ins.name not in _SHORT and not ins.name.startswith("s_cmpk_"):
+        return ins
+    *before, constant = ins.operands
+    if constant.kind != "int":
+        raise unsupported(ins, f"the operand {constant.text!r} is not a constant")
+    value = int(constant.value)
+    if not -(1 << 15) <= value < 1 << 16 and not 0xFFFF8000 <= value < 1 << 32:
+        raise unsupported(ins, f"the constant {constant.text!r} has more than 16 bits")
+    low = value & 0xFFFF
+    if low >> 15 and not ins.name.endswith("_u32"):
+        low -= 1 << 16
+    return dataclasses.replace(ins, operands=(*before, dataclasses.replace(constant, value=low)))
+
+
 def _arithmetic(ins: Instruction, program: Program) -> Op:
     check_modifiers(ins)
+    ins = _extended(ins)
     dst_kind, kinds, fn = _ARITHMETIC[ins.name]
     dst, *sources = ins.operands
     if ins.name in ("s_addk_i32", "s_mulk_i32"):
@@ -370,6 +395,7 @@ def _with_carry(ins: Instruction, program: Program) -> Op:
 
 def _compare(ins: Instruction, program: Program) -> Op:
     check_modifiers(ins)
+    ins = _extended(ins)
     _, _, relation, kind = ins.name.replace("cmpk", "cmp").split("_")
     letter = {"i32": "i", "u32": "u", "u64": "q"}[kind]
     fn = _COMPARE[relation]
@@ -426,6 +452,7 @@ def _select(ins: Instruction, program: Program) -> Op:
 
 def _cmov(ins: Instruction, program: Program) -> Op:
     check_modifiers(ins)
+    ins = _extended(ins)
     kind = "q" if ins.name.endswith("b64") else "u"
     dst, src = ins.operands
     new, old = raw_reader(ins, src, kind), raw_reader(ins, dst, kind)

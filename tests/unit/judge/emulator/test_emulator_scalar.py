@@ -229,7 +229,14 @@ def test_constants() -> None:
     assert execute("s_movk_i32 s2, 0xffff8000").s(2) == 0xFFFF8000
     assert execute("s_mov_b32 s2, 1.0").s(2) == 0x3F800000
     assert execute("s_mov_b64 s[2:3], -1").s64(2) == M64
-    assert execute("s_addk_i32 s2, 0xfff0", s={2: 1}).s(2) == 0xFFF1
+    assert execute("s_movk_i32 s2, 0x8000").s(2) == 0xFFFF8000
+    assert execute("s_addk_i32 s2, 0xfff0", s={2: 1}).s(2) == 0xFFFFFFF1
+    assert execute("s_addk_i32 s2, 0x7ff0", s={2: 1}).s(2) == 0x7FF1
+    assert execute("s_mulk_i32 s2, 0xfffe", s={2: 5}).s(2) == 0xFFFFFFF6
+    assert execute("s_cmovk_i32 s2, 0xfffe", s={2: 5}, scc=1).s(2) == 0xFFFFFFFE
+    assert execute("s_cmpk_eq_i32 s2, 0xfffe", s={2: 0xFFFFFFFE}).scc == 1
+    assert execute("s_cmpk_eq_u32 s2, 0xfffe", s={2: 0xFFFE}).scc == 1
+    assert execute("s_cmpk_eq_u32 s2, 0xfffe", s={2: 0xFFFFFFFE}).scc == 0
     assert execute("s_mulk_i32 s2, 3", s={2: 5}).s(2) == 15
     assert execute("s_bitset1_b32 s2, 4", s={2: 1}).s(2) == 17
     assert execute("s_bitset0_b32 s2, 0", s={2: 1}).s(2) == 0
