@@ -24,7 +24,7 @@ from gdn_kernels.steps_triton import (
     convolve_taps,
     decay_factor,
     encode_e4m3,
-    silu,
+    gated,
     updated_core,
 )
 
@@ -211,6 +211,8 @@ def fused_decode_gluon_kernel(
     `pad_slot_id` touches no pool and gives zeros.
     """
     gl.static_assert(HP == 1 or BV == V)
+    # a row in several warps could be read by one when another has stored it
+    gl.static_assert(HP * BV // CHUNKS >= WARP // LK * WARPS)
     VH: gl.constexpr = KH * R
     SPLIT: gl.constexpr = V // BV
     PARTS: gl.constexpr = (R // HP) * SPLIT
@@ -374,10 +376,10 @@ def fused_decode_gluon_kernel(
             rows = cores.reshape([HP, V]).load(GATED)
         else:
             rows = gl.load(core_ptr + out_row + at, cache_modifier=".cg").to(gl.float32)
-        gated = silu(z.to(gl.float32)) * gl.expand_dims(norm.to(gl.float32), 0)
+        weight = gl.expand_dims(norm.to(gl.float32), 0)
         mean = gl.sum(rows * rows, axis=1) / V
         inverse = gl.expand_dims(gl.rsqrt(mean + norm_eps), 1)
-        y = (rows * inverse * gated).to(gl.bfloat16)
+        y = gated(rows, inverse, weight, z.to(gl.float32))
         _store(out_ptr + out_row, at, y, HIP)
         if FP8:
             codes, scales = _quantise(y)

@@ -94,8 +94,9 @@ def fused_decode_kernel(
     qkvz [T, KH*(2K+2RV)] bf16, ba [T, 2*R*KH] bf16, conv [N, C, 3] bf16 (changed
     in place), ssm [N, VH, V, K] fp32 (changed in place), index [T] int32,
     weight [C, 4] bf16, out [T, VH, V] bf16, code [T, VH*V] e4m3fn bytes,
-    scale_ptr [T, VH] fp32, core [T, KH, 2K+2RV] bf16 scratch, ticket [T, KH] int32
-    zeros (left zero). Grid: T * KH * (R/HP) * (V/BV), splits fastest.
+    scale_ptr [T, VH] fp32, core [T, KH, P*2K + 2RV] bf16 scratch, P the programs of
+    a group, ticket [T, KH] int32 zeros (left zero).
+    Grid: T * KH * (R/HP) * (V/BV), splits fastest.
     A row whose slot is `pad_slot_id` touches no pool and gives zeros.
     """
     tl.static_assert(HP == 1 or BV == V)
@@ -122,15 +123,18 @@ def fused_decode_kernel(
     scale_row = scale_ptr + row * VH + group * R
     GATED_HEADS: tl.constexpr = HP if SPLIT == 1 else R
     gated0 = head if SPLIT == 1 else 0
-    # of the group: q, k, v and core
-    scratch = core_ptr + (row * KH + group) * (2 * K + 2 * R * V)
+    # scratch of the group: q and k of each program, v, core
+    scratch = core_ptr + (row * KH + group) * (PARTS * 2 * K + 2 * R * V)
+    own_qk = scratch + part * (2 * K)
+    values = scratch + PARTS * 2 * K
+    cores = values + R * V
     if slot == pad_slot_id:
         for i in tl.static_range(CHUNKS):
             at = out_row + first + i * CHUNK + rows
             tl.store(out_ptr + at, tl.zeros([CHUNK], tl.bfloat16))
             if FP8:
                 tl.store(code_ptr + at, tl.zeros([CHUNK], tl.uint8))
-        if FP8:
+        if FP8 and part % SPLIT == 0:
             for h in tl.static_range(HP):
                 one = tl.arange(0, 1)
                 tl.store(scale_row + head + h + one, scale_of(tl.zeros([1], tl.float32)))
@@ -162,23 +166,22 @@ def fused_decode_kernel(
     x_v = tl.load(x_row + 2 * K + vs)
     g0, g1, g2 = _window(window, v_channel)
     y_v = convolve_taps(g0, g1, g2, x_v, tl.load(taps + v_channel), tl.load(bias_ptr + v_channel))
-    tl.store(scratch + qk, y_qk.to(tl.bfloat16))
-    tl.store(scratch + 2 * K + vs, y_v.to(tl.bfloat16))
+    tl.store(own_qk + qk, y_qk.to(tl.bfloat16))
+    tl.store(values + vs, y_v.to(tl.bfloat16))
     finish_stores(WAIT)
     tl.debug_barrier()
     # Everybody in this program has read its windows: from here on they may shift.
     _shift(window, v_channel, g1, g2, x_v)
     if PARTS == 1:
         _shift(window, qk_channel, h1, h2, x_qk)
-    q = tl.load(scratch + k_of, cache_modifier=".cg").to(tl.float32)
-    k = tl.load(scratch + K + k_of, cache_modifier=".cg").to(tl.float32)
+    q = tl.load(own_qk + k_of, cache_modifier=".cg").to(tl.float32)
+    k = tl.load(own_qk + K + k_of, cache_modifier=".cg").to(tl.float32)
     q = q * (tl.rsqrt(tl.sum(q * q, axis=0) + 1e-6) * scale)
     k = k * tl.rsqrt(tl.sum(k * k, axis=0) + 1e-6)
     kq = tl.sum(k * q, axis=0)
     q = q[None, :]
     k = k[None, :]
 
-    cores = scratch + 2 * K + R * V
     for i in tl.static_range(CHUNKS):
         if i % A_HEAD == 0:
             beta, decay = _gates(
@@ -189,7 +192,7 @@ def fused_decode_kernel(
                 R,
             )
         v_of = first + i * CHUNK + rows
-        value = tl.load(scratch + 2 * K + v_of, cache_modifier=".cg").to(tl.float32)
+        value = tl.load(values + v_of, cache_modifier=".cg").to(tl.float32)
         state = states[i] * decay
         dk = tl.sum(state * k, axis=1)
         dq = tl.sum(state * q, axis=1)

@@ -72,8 +72,9 @@ def fused(
     elements = variant.config.scratch_elements
     if elements:
         groups = shape.tokens * shape.key_heads
+        shared = groups if variant.config.programs_per_group > 1 else 0
         tickets, core = scratch.tickets.take(
-            groups, groups * elements, out, stream, variant.arch.backend
+            shared, groups * elements, out, stream, variant.arch.backend
         )
     scalars = (float(scale), float(norm_eps), pad_slot_id, shape.slots)
     if ready and shape.aligned:

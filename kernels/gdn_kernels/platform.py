@@ -37,9 +37,10 @@ class Architecture:
 def store_wait(arch: Architecture) -> str:
     """The instruction with which a wave waits for its own stores; "" where none is needed.
 
-    PTX's barrier orders all memory of a program by itself; Triton's on AMD waits for
-    shared memory only. The counter of stores has a name of its own in each generation
-    (the ISA documents of CDNA3, RDNA3 and RDNA4).
+    PTX's barrier orders all memory of a program by itself. On AMD Triton's is a fence of the
+    workgroup at most, which on gfx9 leaves stores on their way, so that another workgroup
+    could be told of them before they arrive. The counter of stores has a name of its own in
+    each generation (the ISA documents of CDNA3, RDNA3 and RDNA4).
     """
     if arch.backend != "hip":
         return ""

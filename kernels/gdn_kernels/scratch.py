@@ -1,11 +1,11 @@
-"""Scratch of programs that share a key head: tickets, and cores on their way.
+"""Scratch of a launch: tickets of programs that share a key head, and what passes through memory.
 
 Tickets are zeroed counters that the last arriver of a group resets. A kernel
 leaves its tickets zero, so they are zeroed once, not at every call. Two
 launches that may run at the same time must not share tickets: eager calls share
 them only within one stream, captured calls only within one capture on one
 stream, because graphs may be replayed anywhere. Eager calls of one stream share
-the memory for cores too; a captured call takes it from its graph's pool.
+the other memory too; a captured call takes it from its graph's pool.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Tickets:
 
     def __init__(self) -> None:
         self._eager: dict[tuple[int, int], torch.Tensor] = {}
-        self._cores: dict[tuple[int, int], torch.Tensor] = {}
+        self._memory: dict[tuple[int, int], torch.Tensor] = {}
         self._captured: dict[tuple[int, int, int], torch.Tensor] = {}
         self._arenas: dict[int, tuple[torch.Tensor, int]] = {}
         self._kept: list[torch.Tensor] = []  # a graph holds addresses, not references
@@ -35,21 +35,22 @@ class Tickets:
         self, count: int, elements: int, out: torch.Tensor, stream: int, backend: str
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(at least `count` tickets, memory for at least `elements` of `out`'s type), for one
-        launch on `stream`."""
+        launch on `stream`; no tickets but `out`, which is not touched, where `count` is 0."""
         device = out.device
-        if device.type != "cuda":
-            return self.eager(count, device, stream), out.new_empty(elements)
-        if torch.cuda.is_current_stream_capturing():
-            return self.captured(count, device, stream, backend), out.new_empty(elements)
-        return self.eager(count, device, stream), self._core(elements, out, stream)
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            tickets = self.captured(count, device, stream, backend) if count else out
+            return tickets, out.new_empty(elements)
+        tickets = self.eager(count, device, stream) if count else out
+        return tickets, self._memory_of(elements, out, stream)
 
-    def _core(self, elements: int, out: torch.Tensor, stream: int) -> torch.Tensor:
+    def _memory_of(self, elements: int, out: torch.Tensor, stream: int) -> torch.Tensor:
         key = (out.device.index or 0, stream)
-        held = self._cores.get(key)
+        held = self._memory.get(key)
         if held is None or held.numel() < elements:
             # the old memory's last use is earlier on the same stream
             held = out.new_empty(_round_up(elements))
-            self._cores[key] = held
+            if _lasts(held):
+                self._memory[key] = held
         return held
 
     def eager(self, count: int, device: torch.device, stream: int) -> torch.Tensor:
@@ -60,6 +61,8 @@ class Tickets:
             if held is not None:
                 self._kept.append(held)
             held = torch.zeros(_round_up(count), dtype=torch.int32, device=device)
+            if not _lasts(held):
+                return held
             self._eager[index, stream] = held
         arena, used = self._arenas.get(index, (None, 0))
         if arena is None or used > arena.numel() // 2:
@@ -91,6 +94,11 @@ class Tickets:
         fresh = torch.zeros(count, dtype=torch.int32, device=device)
         self._kept.append(fresh)
         return fresh
+
+
+def _lasts(tensor: torch.Tensor) -> bool:
+    """Whether it is memory; under a mode of torch's it may be a stand-in, not to be kept."""
+    return type(tensor) is torch.Tensor
 
 
 def _round_up(count: int) -> int:

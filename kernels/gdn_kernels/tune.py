@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 TOKENS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128, 256, 512, 1024)
 GROUPS_AT_MOST = 4096  # (token, key head) pairs that are timed; more only repeat
-TOLERANCE = 0.015  # of the best median: two runs of one configuration differ by less
+TOLERANCE = 0.01  # of the best median: two runs of one configuration differ by less
 POOL_BYTES = 3 << 30
 REUSE_BYTES = 300 << 20  # over four times an H200's 60 MiB of L2
 SAMPLE_US = 600.0
@@ -77,7 +77,7 @@ def candidates(gluon: bool) -> list[Config]:
             ((16, 4, 8), (16, 8, 16), (32, 8, 8), (32, 4, 16), (64, 8, 8)), (False, True)
         )
     ]
-    for warps, chunks, depth in ((16, 8, 4), (8, 16, 11)):
+    for warps, chunks, depth in ((16, 8, 4), (8, 8, 5), (8, 16, 11)):
         found.append(
             Config(
                 "gluon",
@@ -222,17 +222,26 @@ def _compile(work: tuple[Config, int]) -> str:
 
 
 def select(timings: list[Timing]) -> list[tuple[int, Config]]:
-    """For each batch size one configuration within TOLERANCE of its best, few in all."""
+    """For each batch size one configuration within TOLERANCE of its best, few in all.
+
+    Of those that serve as many sizes the one that is nearest to their best.
+    """
     sizes = sorted({timing.tokens for timing in timings})
     best = {t: min(x.median_us for x in timings if x.tokens == t) for t in sizes}
-    fits: dict[Config, set[int]] = {}
+    fits: dict[Config, dict[int, float]] = {}  # how much over the best, by size
     for timing in timings:
-        if timing.median_us <= best[timing.tokens] * (1 + TOLERANCE):
-            fits.setdefault(timing.config, set()).add(timing.tokens)
+        over = timing.median_us / best[timing.tokens] - 1
+        if over <= TOLERANCE:
+            fits.setdefault(timing.config, {})[timing.tokens] = over
     chosen: dict[int, Config] = {}
     while len(chosen) < len(sizes):
         left = [t for t in sizes if t not in chosen]
-        config = max(fits, key=lambda c: len(fits[c].intersection(left)))
+
+        def worth(config: Config, left: list[int] = left) -> tuple[int, float]:
+            over = [fits[config][t] for t in left if t in fits[config]]
+            return len(over), -sum(over)
+
+        config = max(fits, key=worth)
         chosen.update({t: config for t in left if t in fits[config]})
     return [(t, chosen[t]) for t in sizes]
 

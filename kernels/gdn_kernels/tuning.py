@@ -45,16 +45,33 @@ class Config:
     ticket_first: bool = False
 
     def __post_init__(self) -> None:
-        if self.heads not in (1, HEAD_RATIO) or HEAD_DIM % self.rows:
+        if self.kernel not in ("triton", "gluon"):
+            raise TuningError(f"{self}: kernel must be triton or gluon")
+        if self.heads not in (1, HEAD_RATIO) or not _divides(self.rows, HEAD_DIM):
             raise TuningError(f"{self}: heads must be 1 or {HEAD_RATIO}, rows must divide 128")
+        if not _divides(self.warps, 32) or self.lanes not in (8, 16, 32):
+            raise TuningError(f"{self}: warps must be a power of 2 up to 32, lanes 8, 16 or 32")
         if self.heads > 1 and self.rows != HEAD_DIM:
             raise TuningError(f"{self}: several heads a program only with all their rows")
-        if self.rows * self.heads % self.chunks or self.chunks % self.heads:
+        if not _divides(self.chunks, self.rows * self.heads) or self.chunks % self.heads:
             raise TuningError(f"{self}: chunks must divide the rows of each head")
+        # else several warps hold the same rows: one could read what another has stored already
+        if self.rows * self.heads // self.chunks < self._rows_at_a_time:
+            raise TuningError(
+                f"{self}: a chunk must have a row for each part of a warp that holds one, "
+                f"{self._rows_at_a_time} at least"
+            )
         if not self.chunks <= 2 * self.chunks_in_flight <= 2 * self.chunks:
             raise TuningError(f"{self}: depth must lie between half the chunks and all")
         if self.early_mib and not self.pdl:
             raise TuningError(f"{self}: early_mib needs pdl, there is no earlier otherwise")
+        if self.kernel == "triton" and (self.pdl or self.ticket_first or self.lanes != 8):
+            raise TuningError(f"{self}: pdl, ticket_first and lanes are of the Gluon kernel only")
+
+    @property
+    def _rows_at_a_time(self) -> int:
+        """Rows that the warps hold in one register, of warps of 32; the portable kernel's of 64."""
+        return self.warps * (2 if self.kernel == "triton" else 32 // self.lanes)
 
     @property
     def chunks_in_flight(self) -> int:
@@ -69,8 +86,13 @@ class Config:
     def scratch_elements(self) -> int:
         """bf16 of scratch for each (token, key head)."""
         if self.kernel == "triton":
-            return 2 * HEAD_DIM + 2 * HEAD_RATIO * HEAD_DIM  # q, k, v and core
+            own = self.programs_per_group * 2 * HEAD_DIM  # q and k of each program
+            return own + 2 * HEAD_RATIO * HEAD_DIM  # v and core
         return HEAD_RATIO * HEAD_DIM if self.programs_per_group > 1 else 0  # core
+
+
+def _divides(part: int, whole: int) -> bool:
+    return part > 0 and whole % part == 0
 
 
 @dataclass(frozen=True)

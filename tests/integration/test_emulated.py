@@ -33,12 +33,12 @@ def start() -> Iterator[Start]:
     live: list[EmulatedExecutor] = []
 
     def begin(import_path: str) -> EmulatedExecutor:
-        folder = SMALL if import_path.startswith("small_ops") else ROOT / "kernels"
+        folder = ROOT / "kernels" if import_path.startswith("gdn_kernels") else SMALL
         executor = EmulatedExecutor(
             candidate.Launch(
                 root=folder,
                 import_path=import_path,
-                python_path=[folder],
+                python_path=[folder, ROOT / "kernels"],
                 device="gfx950-emulated",
             )
         )
@@ -302,6 +302,42 @@ def test_an_infinite_v_makes_its_head_of_out_nan(start: Start) -> None:
     wrong = is_nan(out) != is_nan(expected.out)
     assert np.count_nonzero(is_nan(expected.out)) >= 128
     assert not wrong.any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 5, 17, 129])
+def test_the_portable_kernel_is_right_and_no_two_programs_write_one_place(
+    start: Start, rows: int
+) -> None:
+    """Each of its configurations with one key head; a race would fault the call."""
+    rng, options = np.random.default_rng(rows), CallOptions(fp8=True)
+    given = generate.operands(rng, HEADS, rows, slots=rows + 2)
+    if rows > 1:
+        given.ssm_state_indices[rows // 2] = -1
+    after = given.copy()
+    expected = reference.step(after, options, Rounding.NEAREST)
+    result = start("portable_op:fused_gdn_decode_qkvz").call(given, options)
+    assert [kernel.name for kernel in result.kernels] == ["fused_decode_kernel"]
+    state = result.after["ssm_state"]
+    assert np.linalg.norm(state - after.ssm_state) <= 4e-5 * np.linalg.norm(after.ssm_state)
+    assert np.array_equal(result.after["conv_state"], after.conv_state)
+    assert np.mean(result.results["out"] == expected.out) >= 0.995
+    assert np.mean(result.results["quantized"] == expected.quantized) >= 0.995
+    assert np.mean(result.results["scales"] == expected.scales) >= 0.98
+
+
+@pytest.mark.slow
+def test_a_large_gate_overflows_only_where_the_formula_does(start: Start) -> None:
+    """The norm's weight comes before the gate: their product alone would be infinite."""
+    given = operands(2)
+    given.projected_qkvz[:, 512:] = 0x7F00  # z = 1.7e38
+    given.norm_weight[:] = 0x4080  # 4
+    after = given.copy()
+    expected = reference.step(after, BF16, Rounding.NEAREST)
+    out = start("gdn_kernels:fused_gdn_decode_qkvz").call(given, BF16).results["out"]
+    infinite = (expected.out & 0x7FFF) == 0x7F80
+    assert 0 < np.count_nonzero(infinite) < infinite.size
+    assert np.array_equal((out & 0x7FFF) == 0x7F80, infinite)
 
 
 def is_nan(codes: np.ndarray) -> np.ndarray:

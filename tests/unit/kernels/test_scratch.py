@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gdn_kernels import scratch
 from gdn_kernels.scratch import Tickets
@@ -54,3 +55,31 @@ def test_an_exhausted_arena_still_gives_zeros(caplog: pytest.LogCaptureFixture) 
     assert given.numel() >= 32
     assert int(given.abs().sum()) == 0
     assert "its graph zeroes them itself" in caplog.text
+
+
+def test_memory_of_one_stream_is_kept_and_grows() -> None:
+    tickets, out = Tickets(), torch.empty(2, 8, 128, dtype=torch.bfloat16)
+    given, memory = tickets.take(8, 4000, out, 1, "cuda")
+    assert (given.dtype, int(given.abs().sum())) == (torch.int32, 0)
+    assert (memory.dtype, memory.numel() >= 4000) == (torch.bfloat16, True)
+    again, smaller = tickets.take(8, 100, out, 1, "cuda")
+    assert (again.data_ptr(), smaller.data_ptr()) == (given.data_ptr(), memory.data_ptr())
+    assert tickets.take(8, 100, out, 2, "cuda")[1].data_ptr() != memory.data_ptr()
+    assert tickets.take(8, 9000, out, 1, "cuda")[1].numel() >= 9000
+
+
+def test_a_program_that_shares_with_none_takes_no_tickets() -> None:
+    tickets, out = Tickets(), torch.empty(2, 8, 128, dtype=torch.bfloat16)
+    given, memory = tickets.take(0, 4000, out, 1, "cuda")
+    assert given is out
+    assert memory.numel() >= 4000
+    assert tickets._eager == {}
+
+
+def test_what_a_mode_makes_is_not_kept() -> None:
+    tickets, out = Tickets(), torch.empty(2, 8, 128, dtype=torch.bfloat16)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        made = tickets.take(8, 4000, out, 1, "cuda")
+    assert all(type(tensor) is not torch.Tensor for tensor in made)
+    after = tickets.take(8, 4000, out, 1, "cuda")
+    assert all(type(tensor) is torch.Tensor for tensor in after)
