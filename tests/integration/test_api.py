@@ -417,7 +417,7 @@ def _events(text: str) -> list[dict[str, Any]]:
 
 def test_the_log_streams_to_its_end_and_resumes(api: Api) -> None:
     job_id = api.submit().json()["id"]
-    api.store.say(job_id, "one line\nwith a break")
+    api.store.say(job_id, "one line\n[passed]")
     api.end(job_id)
     with api.store.write() as tx:
         tx.log.append(job_id, [("state", {"state": "passed", "reason": ""})])
@@ -426,11 +426,11 @@ def test_the_log_streams_to_its_end_and_resumes(api: Api) -> None:
     events = _events(answer.text)
     assert [event["id"] for event in events] == [1, 2, 3]
     assert [event["event"] for event in events] == ["state", "log", "state"]
-    assert events[1]["data"]["text"] == "one line\nwith a break"
+    assert events[1]["data"]["text"] == "one line\n[passed]"
     rest = api.get(f"/jobs/{job_id}/log", headers={"Last-Event-ID": "2"})
     assert [event["id"] for event in _events(rest.text)] == [3]
     text = api.get(f"/jobs/{job_id}/log", params={"format": "text"})
-    assert text.text == "[queued] queued for interpreter\none line\nwith a break\n[passed]\n"
+    assert text.text == "[queued] queued for interpreter\none line\n  [passed]\n[passed]\n"
     lines = api.get(f"/jobs/{job_id}/log", params={"format": "jsonl"}).text.splitlines()
     assert [json.loads(line) for line in lines] == events
     problem(api.get("/jobs/j0/log"), 404, "not_found")

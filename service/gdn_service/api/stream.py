@@ -42,8 +42,12 @@ def _next(store: Store, job_id: str, after: int) -> tuple[list[LogEvent], bool]:
 
 
 def log_text(store: Store, job_id: str) -> str:
-    """All there is, one line an event."""
-    return "".join(_line(event.kind, event.data) + "\n" for event in _all(store, job_id))
+    """All there is, one line an event; further lines of its text are indented.
+
+    A candidate's exception may have several, and must not pass for events.
+    """
+    lines = (_line(event.kind, event.data) for event in _all(store, job_id))
+    return "".join("\n  ".join(line.split("\n")) + "\n" for line in lines)
 
 
 def log_jsonl(store: Store, job_id: str) -> str:
