@@ -16,10 +16,10 @@ from gdn_service.auth import Scope, create_token
 from gdn_service.clock import iso
 from gdn_service.errors import ServiceError, SettingsError
 from gdn_service.jobs.baseline import why_no_baseline
-from gdn_service.jobs.placement import why_no_jobs
+from gdn_service.jobs.placement import living, why_no_jobs
 from gdn_service.runner.inventory import Inventory, build_probes
 from gdn_service.settings import Settings, load_settings
-from gdn_service.store.store import Store
+from gdn_service.store.store import Store, Transaction
 from gdn_service.targets import new_target
 
 app = typer.Typer(
@@ -93,6 +93,10 @@ def devices(
     lift_quarantine: Annotated[
         str | None, typer.Option(metavar="DEVICE", help="Put a device back to use.")
     ] = None,
+    retire: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Show devices of a host that is gone no more."),
+    ] = None,
 ) -> None:
     """Show the devices of this host, and why one is not idle."""
     settings = load_settings()
@@ -102,7 +106,20 @@ def devices(
             with store.write() as tx:
                 if not tx.devices.quarantine(lift_quarantine, None):
                     raise SettingsError(f"there is no device {lift_quarantine!r}")
+        if retire is not None:
+            with store.write() as tx:
+                _retire(tx, retire)
         _show_devices(settings, store, as_json=as_json, record=record_baseline)
+
+
+def _retire(tx: Transaction, host: str) -> None:
+    """Raises SettingsError where its worker lives, or where it has no devices."""
+    if host in living(tx):
+        raise SettingsError(f"the worker of {host!r} is alive; stop it first")
+    hosts = sorted({device.host for device in tx.devices.all() if device.present})
+    if host not in hosts:
+        raise SettingsError(f"no device is of a host {host!r}; there are {', '.join(hosts)}")
+    tx.devices.retain(host, [])
 
 
 def _show_devices(settings: Settings, store: Store, *, as_json: bool, record: bool) -> None:

@@ -23,7 +23,7 @@ from gdn_service.store.models import Run
 from gdn_service.store.store import Store
 from gdn_service.targets import new_target
 from support import preloaded
-from support.service_rows import DEVICE, add_device, add_job, add_target, document
+from support.service_rows import DEVICE, add_device, add_job, add_target, add_worker, document
 
 
 class Command:
@@ -239,6 +239,30 @@ def test_devices_are_listed(command: Command) -> None:
         2,
         "gdn-service: there is no device 'nope'\n",
     )
+
+
+def test_devices_of_a_host_that_is_gone_are_retired(command: Command) -> None:
+    command("devices")
+    with application.open_store(load_settings(data_dir=command.data_dir)) as store:
+        add_device(store)
+        add_worker(store)
+    refused = command("devices", "--retire", "bench")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "gdn-service: the worker of 'bench' is alive; stop it first\n",
+    )
+    with application.open_store(load_settings(data_dir=command.data_dir)) as store:
+        with store.write() as tx:
+            tx.leases.release("worker:bench", "bench")
+    assert command("devices", "--retire", "bench").returncode == 0
+    with application.open_store(load_settings(data_dir=command.data_dir)) as store:
+        with store.read() as tx:
+            present = {device.host: device.present for device in tx.devices.all()}
+    assert present.pop("bench") is False
+    assert list(present.values()) == [True]
+    refused = command("devices", "--retire", "bench")
+    assert refused.returncode == 2
+    assert "no device is of a host 'bench'; there are " in refused.stderr
 
 
 @pytest.mark.skipif(Path("/dev/kfd").exists(), reason="this machine may have an AMD device")
