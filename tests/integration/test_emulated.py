@@ -228,6 +228,58 @@ def test_what_harms_nothing_is_not_refused(start: Start, op: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "op",
+    [
+        "calls_a_custom_op",
+        "calls_a_custom_op_that_mutates",
+        "calls_a_library_for_cuda",
+        "calls_a_library_for_any_device",
+        "calls_a_library_without_a_key",
+        "calls_for_memory",
+    ],
+)
+def test_operators_with_a_python_body_are_followed(start: Start, op: str) -> None:
+    executor = start(f"small_ops:{op}")
+    for seed in (1, 2):
+        given = operands(2, seed)
+        result = executor.call(given, BF16)
+        assert np.array_equal(result.results["out"], heads_of(given))
+        assert [kernel.name for kernel in result.kernels] == ["copy_kernel"]
+
+
+def test_each_launch_of_a_python_body_counts(start: Start) -> None:
+    given = operands(2)
+    result = start("small_ops:calls_for_two_launches").call(given, BF16)
+    assert [kernel.name for kernel in result.kernels] == ["copy_kernel", "add_kernel"]
+    head, out = (
+        (codes.astype(np.uint32) << 16).view(np.float32)
+        for codes in (heads_of(given), result.results["out"])
+    )
+    assert np.array_equal(out, head + head)
+
+
+def test_a_python_body_may_do_no_more_than_an_op(start: Start) -> None:
+    for op, what in (
+        ("calls_what_peeks", r"the torch operator aten\.copy_\S* on device data"),
+        ("calls_what_views_by_numpy", r"the host reads device data: Tensor\.numpy"),
+    ):
+        with pytest.raises(NotModelled, match=what):
+            start(f"small_ops:{op}").call(operands(1), BF16)
+    result = start("small_ops:calls_what_returns_from_the_cpu").call(operands(1), BF16)
+    assert result.form_error == "out is on cpu, not on cuda:0"
+
+
+def test_operators_without_a_python_body_for_the_gpu_are_refused(start: Start) -> None:
+    for op, name in (
+        ("calls_what_is_not_python", r"quantized\.embedding_bag_byte_prepack\.default"),
+        ("calls_a_library_for_the_cpu", r"small\.copy_cpu\.default"),
+        ("calls_what_no_library_keeps", r"small\.copy_of_no_library\.default"),
+    ):
+        with pytest.raises(NotModelled, match=f"the torch operator {name} on device data"):
+            start(f"small_ops:{op}").call(operands(1), BF16)
+
+
 def test_memory_that_was_let_go_is_no_argument(start: Start) -> None:
     executor = start("small_ops:uses_after_free")
     for _ in range(2):

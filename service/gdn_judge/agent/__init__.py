@@ -11,6 +11,7 @@ staging    bytes from shared memory to tensors and back
 launches   which kernels ran
 capture    launches on a GPU that is not there, taken down
 presented  CPU tensors that look like that GPU's
+bodies     torch operators that the op registers in Python
 threads    torch on Python threads that the op starts
 damage     bad operands for the predicate
 timing     graphs, events, profiles

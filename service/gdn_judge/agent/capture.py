@@ -3,8 +3,8 @@
 A stand-in Triton driver compiles for the GPU and takes each launch instead of a
 device: kernel, grid, and where each argument points. CPU tensors stand in for
 device tensors and look like them (`presented`). Between launches only what leaves
-device data alone can be followed: views, allocations, and fills; any other torch
-operator on device data is refused by name.
+device data alone can be followed: views, allocations, fills, and operators that are
+registered in Python (`bodies`); any other torch operator on device data is refused by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from torch.multiprocessing import reductions
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gdn_judge.agent import presented, threads
+from gdn_judge.agent import bodies, presented, threads
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ class Capture:
         )
         triton.runtime.driver.set_active(_driver(self))
         threads.install(self._on_a_thread)
+        bodies.install()
         torch.compile = _announced(torch.compile)
 
     def record(
@@ -124,7 +125,8 @@ class Capture:
         kept_bytes = self._kept_bytes()
         self._recording = recording = Recording(self, operands)
         try:
-            with presented.Presented(recording.reading), _Watch(recording):
+            shown = presented.Presented(recording.reading)
+            with shown, _Watch(recording, shown):
                 try:
                     results = run()
                 except Exception as error:
@@ -421,9 +423,9 @@ class Recording:
 class _Watch(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
     """Shows every torch operator of a call to its recording."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, shown: presented.Presented) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.recording = recording
+        self.recording, self.shown = recording, shown
 
     @classmethod
     def keep_compiler_out(cls) -> None:
@@ -437,6 +439,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        body = bodies.find(func, on_gpu=presented.on_gpu((args, kwargs)))
+        if body is not None:
+            with self.shown, self:  # torch has taken both away to come here
+                return body(*args, **(kwargs or {}))
         name = str(func)
         self.recording.before(name, args, kwargs or {}, func)
         result = func(*args, **(kwargs or {}))

@@ -19,6 +19,8 @@ from torch.multiprocessing import reductions
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from gdn_judge.agent import bodies
+
 DEVICE = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
 _PINNED = "pin_memory"
@@ -76,6 +78,8 @@ class Presented(TorchFunctionMode):
             self._reading("tolist", args[0])
         if func in _MOVES:
             return _moved(func, args, kwargs)
+        if self._reading is not None and bodies.has_any(func):
+            return func(*args, **kwargs)  # the capture runs the body, under this mode again
         inputs = _tensors((args, kwargs))
         result = func(*_on_cpu(args), **_on_cpu(kwargs))
         _settle(result, inputs, _device(kwargs.get("device")) or _common(inputs))
@@ -125,6 +129,14 @@ def _moved(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Te
 
 def _place(tensor: torch.Tensor) -> torch.device:
     return place(tensor.untyped_storage())
+
+
+def on_gpu(arguments: Any) -> bool:
+    """Whether an operator with these arguments runs on the GPU."""
+    leaves = tree_leaves(arguments)
+    places = [_place(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    places = places or [leaf for leaf in leaves if isinstance(leaf, torch.device)]
+    return any(device.type == DEVICE.type for device in places)
 
 
 def _device(named: Any) -> torch.device | None:

@@ -432,3 +432,150 @@ def takes_arrays(qkvz, ba, conv, ssm, indices, *rest, **options):
         assert tensor.is_cpu
         assert tensor.to(ssm.device).is_cuda
     return copies(qkvz, ba, conv, ssm, indices)
+
+
+@torch.library.custom_op("small::custom_head", mutates_args=())
+def custom_head(qkvz: torch.Tensor, heads: int) -> torch.Tensor:
+    assert qkvz.is_cuda
+    out = torch.empty(qkvz.shape[0], heads, 128, dtype=torch.bfloat16, device=qkvz.device)
+    _copy(qkvz, out)
+    return out
+
+
+@torch.library.custom_op("small::custom_copy", mutates_args={"out"}, device_types="cuda")
+def custom_copy(qkvz: torch.Tensor, out: torch.Tensor) -> None:
+    assert out.device == torch.device("cuda", 0)
+    _copy(qkvz, out)
+
+
+@torch.library.custom_op("small::custom_peek", mutates_args={"out"})
+def custom_peek(qkvz: torch.Tensor, out: torch.Tensor) -> None:
+    out.copy_(qkvz[:, : out.shape[1] * 128].view_as(out))
+
+
+@torch.library.custom_op("small::custom_numpy", mutates_args={"out"})
+def custom_numpy(qkvz: torch.Tensor, out: torch.Tensor) -> None:
+    out.view(torch.int16).numpy()[...] = 0
+
+
+@torch.library.custom_op("small::custom_adds", mutates_args=())
+def custom_adds(qkvz: torch.Tensor, device: torch.device, heads: int = 2) -> torch.Tensor:
+    assert device.type == "cuda"
+    head, out = (
+        torch.empty(qkvz.shape[0], heads, 128, dtype=torch.bfloat16, device=device)
+        for _ in range(2)
+    )
+    custom_copy(qkvz, head)
+    add_kernel[(qkvz.shape[0],)](head, head, out, heads * 128)
+    return out
+
+
+@torch.library.custom_op("small::custom_on_the_cpu", mutates_args=())
+def custom_on_the_cpu(qkvz: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(qkvz.shape[0], 2, 128, dtype=torch.bfloat16)
+
+
+@torch.library.custom_op("small::custom_memory", mutates_args=())
+def custom_memory(rows: int, device: torch.device) -> torch.Tensor:
+    return torch.empty(rows, 2, 128, dtype=torch.bfloat16, device=device)
+
+
+def _copy_on_a_gpu(qkvz, out, shift=0):
+    assert qkvz.is_cuda
+    assert out.is_cuda
+    _copy(qkvz, out, shift)
+
+
+_library = torch.library.Library("small", "FRAGMENT")
+_defined = torch.library.Library("small_defined", "DEF")
+for _lib, _name, _key in (
+    (_library, "copy_cuda", "CUDA"),
+    (_defined, "copy_composite", "CompositeExplicitAutograd"),
+    (_library, "copy_by_default", ""),
+    (_library, "copy_cpu", "CPU"),
+):
+    _lib.define(f"{_name}(Tensor qkvz, Tensor(a!) out, int shift=0) -> ()")
+    _lib.impl(_name, _copy_on_a_gpu, _key)
+
+
+_library.define("copy_of_no_library(Tensor qkvz, Tensor(a!) out) -> ()")
+torch.library.Library("small", "IMPL").impl("copy_of_no_library", _copy_on_a_gpu, "CUDA")
+
+
+def calls_a_custom_op(qkvz, ba, conv, ssm, indices, *rest, **options):
+    return custom_head(qkvz, ssm.shape[1]), None, None
+
+
+def calls_a_custom_op_that_mutates(qkvz, ba, conv, ssm, indices, *rest, **options):
+    out = _out(ssm, indices)
+    custom_copy(qkvz, out)
+    return out, None, None
+
+
+def calls_a_library_for_cuda(qkvz, ba, conv, ssm, indices, *rest, **options):
+    out = _out(ssm, indices)
+    torch.ops.small.copy_cuda(qkvz, out)
+    return out, None, None
+
+
+def calls_a_library_for_any_device(qkvz, ba, conv, ssm, indices, *rest, **options):
+    out = _out(ssm, indices)
+    torch.ops.small_defined.copy_composite.default(qkvz, out=out)
+    return out, None, None
+
+
+def calls_a_library_without_a_key(qkvz, ba, conv, ssm, indices, *rest, **options):
+    out = _out(ssm, indices)
+    torch.ops.small.copy_by_default(qkvz, out)
+    return out, None, None
+
+
+def calls_a_library_for_the_cpu(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """Has no kernel for the GPU."""
+    out = _out(ssm, indices)
+    torch.ops.small.copy_cpu(qkvz, out)
+    return out, None, None
+
+
+def calls_what_no_library_keeps(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """torch forgets a body when nothing holds the library that brought it."""
+    out = _out(ssm, indices)
+    torch.ops.small.copy_of_no_library(qkvz, out)
+    return out, None, None
+
+
+def calls_for_memory(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """An operator that has a device and no tensor."""
+    out = custom_memory(qkvz.shape[0], qkvz.device)
+    assert out.is_cuda
+    assert custom_memory(1, torch.device("cpu")).is_cpu
+    _copy(qkvz, out)
+    return out, None, None
+
+
+def calls_for_two_launches(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """One custom operator within another: out is twice the head of the row."""
+    return custom_adds(qkvz, device=qkvz.device), None, None
+
+
+def calls_what_peeks(qkvz, ba, conv, ssm, indices, *rest, **options):
+    out = _out(ssm, indices)
+    custom_peek(qkvz, out)
+    return out, None, None
+
+
+def calls_what_views_by_numpy(qkvz, ba, conv, ssm, indices, *rest, **options):
+    out = _out(ssm, indices)
+    custom_numpy(qkvz, out)
+    return out, None, None
+
+
+def calls_what_returns_from_the_cpu(qkvz, ba, conv, ssm, indices, *rest, **options):
+    return custom_on_the_cpu(qkvz), None, None
+
+
+def calls_what_is_not_python(qkvz, ba, conv, ssm, indices, *rest, **options):
+    """An operator in C++, of no library that a capture knows."""
+    out, *others = copies(qkvz, ba, conv, ssm, indices)
+    torch.ops.quantized.embedding_bag_byte_prepack(out)
+    return out, *others
