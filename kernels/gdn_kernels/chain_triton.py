@@ -5,7 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from gdn_kernels.steps_triton import convolve_taps, decay_factor, gated_norm, quantise_rows
+from gdn_kernels.steps_triton import (
+    beta_of,
+    convolve_taps,
+    decay_factor,
+    gated_norm,
+    quantise_rows,
+)
 
 
 @triton.jit
@@ -90,8 +96,7 @@ def recur_kernel(
     value = tl.load(y + (2 * KH + head) * D + v).to(tl.float32)
     q = q * (tl.rsqrt(tl.sum(q * q) + 1e-6) * scale)
     k = k * tl.rsqrt(tl.sum(k * k) + 1e-6)
-    b = tl.load(b_ptr + row * VH + head).to(tl.float32)
-    beta = (1.0 / (1.0 + tl.exp(-b))).to(tl.bfloat16).to(tl.float32)
+    beta = beta_of(tl.load(b_ptr + row * VH + head))
     decay = decay_factor(
         tl.load(a_ptr + row * VH + head),
         tl.load(dt_bias_ptr + head),

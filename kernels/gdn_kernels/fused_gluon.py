@@ -22,9 +22,11 @@ from triton.experimental.gluon import language as gl
 
 from gdn_kernels.steps_triton import (
     convolve_taps,
-    decay_factor,
-    encode_e4m3,
-    gated,
+    finish_stores,
+    gated_norm,
+    gates,
+    quantise_rows,
+    scale_of,
     updated_core,
 )
 
@@ -81,15 +83,6 @@ def _prefetch_lines(q_ptr, k_ptr, v_ptr, x_ptr, QK: gl.constexpr, V: gl.constexp
 
 
 @gluon.jit
-def _finish_stores(WAIT: gl.constexpr):
-    """As `steps_triton.finish_stores`."""
-    if WAIT != "":
-        gl.inline_asm_elementwise(
-            WAIT + "\n\tv_mov_b32 $0, 0", "=v,~{memory}", [], gl.int32, False, 1
-        )
-
-
-@gluon.jit
 def _load(base, offsets, HIP: gl.constexpr):
     """Elements at int32 `offsets` from the scalar pointer `base`; by buffer descriptor on AMD."""
     if HIP:
@@ -104,27 +97,6 @@ def _store(base, offsets, value, HIP: gl.constexpr):
         gl.amd.cdna4.buffer_store(value, base, offsets)
     else:
         gl.store(base + offsets, value)
-
-
-@gluon.jit
-def _quantise(y):
-    """e4m3fn codes [heads, V] and scales [heads] of bf16 `y`; the scale from finite elements."""
-    value = y.to(gl.float32)
-    magnitude = gl.abs(value)
-    finite = gl.where(magnitude < float("inf"), magnitude, 0.0)
-    scales = gl.div_rn(gl.maximum(gl.max(finite, axis=1), 1e-10), 448.0)
-    ratio = gl.div_rn(value, gl.expand_dims(scales, 1).broadcast_to(value.shape))
-    clamped = gl.where(ratio > 448.0, 448.0, gl.where(ratio < -448.0, -448.0, ratio))
-    return encode_e4m3(clamped), scales
-
-
-@gluon.jit
-def _gates(gate_ptr, a_log_ptr, dt_bias_ptr, head, R: gl.constexpr):
-    """beta, as fp32 value of bf16, and decay of one value head, counted from the group's first."""
-    b = gl.load(gate_ptr + head).to(gl.float32)
-    beta = (1.0 / (1.0 + gl.exp(-b))).to(gl.bfloat16).to(gl.float32)
-    a = gl.load(gate_ptr + R + head)
-    return beta, decay_factor(a, gl.load(dt_bias_ptr + head), gl.load(a_log_ptr + head))
 
 
 @gluon.jit
@@ -282,7 +254,7 @@ def fused_decode_gluon_kernel(
             _store(out_ptr + out_row, at, zero, HIP)
             if FP8:
                 _store(code_ptr + out_row, at, zero.to(gl.uint8), HIP)
-                empty = gl.div_rn(gl.full_like(heads, 1e-10, dtype=gl.float32), 448.0)
+                empty = scale_of(gl.full_like(heads, 0.0, dtype=gl.float32))
                 gl.store(scale_ptr + row * VH + group * R + gated0 + heads, empty)
         return
 
@@ -300,9 +272,9 @@ def fused_decode_gluon_kernel(
 
     # All that does not wait for the tile: gates, convolution, norms of q and k.
     gate = ba_ptr + row * (2 * VH) + group * (2 * R)
-    beta, decay = _gates(gate, a_log_ptr + group * R, dt_bias_ptr + group * R, head0, R)
+    beta, decay = gates(gate, a_log_ptr + group * R, dt_bias_ptr + group * R, head0, R)
     if HP > 1:
-        beta1, decay1 = _gates(gate, a_log_ptr + group * R, dt_bias_ptr + group * R, head0 + 1, R)
+        beta1, decay1 = gates(gate, a_log_ptr + group * R, dt_bias_ptr + group * R, head0 + 1, R)
     z_ptr = x_row + 2 * K + R * V
     LATE_GATE: gl.constexpr = HIP and HP > 1  # registers are what its occupancy hangs on
     if not LATE_GATE:
@@ -358,7 +330,7 @@ def fused_decode_gluon_kernel(
         else:
             cores.slice(i * CHUNK, CHUNK).store(core.to(gl.float32))
     if SPLIT > 1:
-        _finish_stores(WAIT)
+        finish_stores(WAIT)
     gl.barrier()
     if SPLIT > 1:
         last = _arrive(ticket, PARTS)
@@ -377,11 +349,9 @@ def fused_decode_gluon_kernel(
         else:
             rows = gl.load(core_ptr + out_row + at, cache_modifier=".cg").to(gl.float32)
         weight = gl.expand_dims(norm.to(gl.float32), 0)
-        mean = gl.sum(rows * rows, axis=1) / V
-        inverse = gl.expand_dims(gl.rsqrt(mean + norm_eps), 1)
-        y = gated(rows, inverse, weight, z.to(gl.float32))
+        y = gated_norm(rows, z.to(gl.float32), weight, norm_eps, V)
         _store(out_ptr + out_row, at, y, HIP)
         if FP8:
-            codes, scales = _quantise(y)
+            codes, scales = quantise_rows(y)
             _store(code_ptr + out_row, at, codes, HIP)
             gl.store(scale_ptr + row * VH + group * R + gated0 + heads, scales)

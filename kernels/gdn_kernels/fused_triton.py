@@ -2,8 +2,8 @@
 
 One program handles `BV` state rows of one value head, or all rows of both value
 heads of a group, of one token. It takes them in chunks of a few rows a warp, so
-that a reduction over K stays within a warp and a sum over V is a running sum;
-DEPTH chunks are on their way from memory at a time.
+that a reduction over K stays within a warp; DEPTH chunks are on their way from
+memory at a time.
 
 Where several programs share a (row, key head), which is whenever HP < R or BV <
 V, the last to arrive writes what must be written once and after everybody has
@@ -20,9 +20,9 @@ import triton.language as tl
 
 from gdn_kernels.steps_triton import (
     convolve_taps,
-    decay_factor,
     finish_stores,
     gated_norm,
+    gates,
     quantise_rows,
     scale_of,
     updated_core,
@@ -45,15 +45,6 @@ def _shift(window, channel, h1, h2, x):
     tl.store(at, h1)
     tl.store(at + 1, h2)
     tl.store(at + 2, x)
-
-
-@triton.jit
-def _gates(gate_ptr, a_log_ptr, dt_bias_ptr, head, R: tl.constexpr):
-    """beta, as fp32 value of bf16, and decay of one value head, counted from the group's first."""
-    b = tl.load(gate_ptr + head).to(tl.float32)
-    beta = (1.0 / (1.0 + tl.exp(-b))).to(tl.bfloat16).to(tl.float32)
-    a = tl.load(gate_ptr + R + head)
-    return beta, decay_factor(a, tl.load(dt_bias_ptr + head), tl.load(a_log_ptr + head))
 
 
 @triton.jit(do_not_specialize=["pad_slot_id", "num_slots"])
@@ -184,7 +175,7 @@ def fused_decode_kernel(
 
     for i in tl.static_range(CHUNKS):
         if i % A_HEAD == 0:
-            beta, decay = _gates(
+            beta, decay = gates(
                 ba_ptr + row * (2 * VH) + group * (2 * R),
                 a_log_ptr + group * R,
                 dt_bias_ptr + group * R,

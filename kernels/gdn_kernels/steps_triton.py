@@ -1,4 +1,4 @@
-"""Device functions of the step that every Triton kernel here shares: one formula, one place."""
+"""Device functions of the step that every kernel here shares: one formula, one place."""
 
 from __future__ import annotations
 
@@ -56,6 +56,20 @@ def decay_factor(a, dt_bias, a_log):
 
 
 @triton.jit
+def beta_of(b):
+    """sigmoid(b) rounded to bf16, in fp32."""
+    return (1.0 / (1.0 + tl.exp(-b.to(tl.float32)))).to(tl.bfloat16).to(tl.float32)
+
+
+@triton.jit
+def gates(gate_ptr, a_log_ptr, dt_bias_ptr, head, R: tl.constexpr):
+    """beta, as fp32 value of bf16, and decay of one value head, counted from the group's first."""
+    beta = beta_of(tl.load(gate_ptr + head))
+    a = tl.load(gate_ptr + R + head)
+    return beta, decay_factor(a, tl.load(dt_bias_ptr + head), tl.load(a_log_ptr + head))
+
+
+@triton.jit
 def encode_e4m3(x):
     """Round |x| <= 448 to e4m3fn codes, nearest even, in integer arithmetic.
 
@@ -75,16 +89,10 @@ def encode_e4m3(x):
 
 
 @triton.jit
-def gated(core, inverse, weight, z):
-    """The core times its inverse RMS and the norm's weight, gated by SiLU(z); fp32 in, bf16 out."""
-    return (core * inverse * weight * silu(z)).to(tl.bfloat16)
-
-
-@triton.jit
 def gated_norm(core, z, weight, eps, V: tl.constexpr):
     """RMS norm over the last axis of `core` [heads, V] (fp32 values of bf16), gated by SiLU(z)."""
     mean = tl.sum(core * core, axis=1) / V
-    return gated(core, tl.rsqrt(mean + eps)[:, None], weight, z)
+    return (core * tl.rsqrt(mean + eps)[:, None] * weight * silu(z)).to(tl.bfloat16)
 
 
 @triton.jit
@@ -104,7 +112,7 @@ def scale_of(largest):
 def codes_of(y, scale):
     """e4m3fn codes of bf16 `y`, by a scale that broadcasts to it."""
     value = y.to(tl.float32)
-    ratio = tl.div_rn(value, scale + tl.zeros_like(value))
+    ratio = tl.div_rn(value, scale)
     clamped = tl.where(ratio > 448.0, 448.0, tl.where(ratio < -448.0, -448.0, ratio))
     return encode_e4m3(clamped)
 
