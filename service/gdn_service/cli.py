@@ -16,7 +16,7 @@ from gdn_service.auth import Scope, create_token
 from gdn_service.clock import iso
 from gdn_service.errors import ServiceError, SettingsError
 from gdn_service.jobs.baseline import why_no_baseline
-from gdn_service.jobs.placement import living, why_no_jobs
+from gdn_service.jobs.placement import Fleet, why_no_jobs
 from gdn_service.runner.inventory import Inventory, build_probes
 from gdn_service.settings import Settings, load_settings
 from gdn_service.store.store import Store, Transaction
@@ -114,9 +114,10 @@ def devices(
 
 def _retire(tx: Transaction, host: str) -> None:
     """Raises SettingsError where its worker lives, or where it has no devices."""
-    if host in living(tx):
+    fleet = Fleet(tx)
+    if host in fleet.alive:
         raise SettingsError(f"the worker of {host!r} is alive; stop it first")
-    hosts = sorted({device.host for device in tx.devices.all() if device.present})
+    hosts = sorted({device.host for device in fleet.devices})
     if host not in hosts:
         raise SettingsError(f"no device is of a host {host!r}; there are {', '.join(hosts)}")
     tx.devices.retain(host, [])

@@ -32,13 +32,14 @@ def add_target(store: Store, name: str = "demo") -> None:
         tx.targets.put(new_target(name=name, repository="/nowhere", import_path="m:f"))
 
 
-def add_device(store: Store) -> None:
+def add_device(store: Store, host: str = "bench", index: int = 0) -> None:
+    """An idle interpreter; `DEVICE` unless told otherwise."""
     with store.write() as tx:
         tx.devices.seen(
-            DEVICE,
-            host="bench",
+            f"{host}/interpreter/{index}",
+            host=host,
             kind="interpreter",
-            index=0,
+            index=index,
             name="interpreter",
             uuid=None,
             measures=[],

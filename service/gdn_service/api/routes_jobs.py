@@ -30,6 +30,7 @@ from gdn_service.errors import (
     UnknownSuite,
     UnknownTarget,
 )
+from gdn_service.jobs.placement import Fleet
 from gdn_service.jobs.rows import Submission
 from gdn_service.jobs.states import JobState
 from gdn_service.store.models import Job
@@ -114,7 +115,8 @@ def jobs(
         page = tx.jobs.page(
             state=state, commit=commit, target=_plain(target), before=before, limit=limit + 1
         )
-        items = [views.job_out(job, tx, context.settings) for job in page[:limit]]
+        fleet = Fleet(tx)
+        items = [views.job_out(job, tx, context.settings, fleet=fleet) for job in page[:limit]]
     more = len(page) > limit
     return schemas.JobList(items=items, next_cursor=_encode_cursor(items[-1].id) if more else None)
 

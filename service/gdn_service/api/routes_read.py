@@ -25,6 +25,7 @@ from gdn_service.errors import (
     UnknownTarget,
 )
 from gdn_service.ids import new_id
+from gdn_service.jobs.placement import Fleet
 from gdn_service.store.models import Bundle, Target
 
 router = APIRouter()
@@ -59,8 +60,9 @@ def targets(context: Ctx, _token: Reader) -> schemas.TargetList:
 )
 def devices(context: Ctx, _token: Reader) -> schemas.DeviceList:
     with context.store.read() as tx:
-        present = [device for device in tx.devices.all() if device.present]
-        return schemas.DeviceList(items=[views.device_out(device, tx) for device in present])
+        fleet = Fleet(tx)
+        items = [views.device_out(device, tx, fleet) for device in fleet.devices]
+    return schemas.DeviceList(items=items)
 
 
 @router.get(

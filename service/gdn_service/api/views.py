@@ -5,7 +5,7 @@ from __future__ import annotations
 from gdn_judge.document import DeviceKind, Suite
 from gdn_service.api import schemas
 from gdn_service.clock import iso
-from gdn_service.jobs.placement import living, why_no_jobs, why_waiting
+from gdn_service.jobs.placement import Fleet, why_no_jobs, why_waiting
 from gdn_service.jobs.states import JobState
 from gdn_service.settings import Settings
 from gdn_service.store.models import Device, HostFailure, IdleReading, Job, Run, Target
@@ -25,9 +25,9 @@ def target_out(target: Target) -> schemas.TargetOut:
     )
 
 
-def device_out(device: Device, tx: Transaction) -> schemas.DeviceOut:
+def device_out(device: Device, tx: Transaction, fleet: Fleet) -> schemas.DeviceOut:
     """What is kept of the device is as old as its worker's last word."""
-    live = device.host in living(tx)
+    live = device.host in fleet.alive
     gone = f"worker {device.host} is not alive; last seen {iso(device.seen_at)}"
     return schemas.DeviceOut(
         id=device.id,
@@ -51,6 +51,7 @@ def job_out(
     tx: Transaction,
     settings: Settings,
     *,
+    fleet: Fleet | None = None,
     from_store: bool = False,
     joined: bool = False,
 ) -> schemas.JobOut:
@@ -62,7 +63,7 @@ def job_out(
             "from_store": from_store,
             "joined": joined,
             "queue_position": tx.jobs.queue_position(job),
-            "why_waiting": why_waiting(tx, job),
+            "why_waiting": why_waiting(fleet or Fleet(tx), job),
             "client_wait_s": settings.client_wait_s,
             "runs": [run_fields(run) for run in job.runs],
             "links": {

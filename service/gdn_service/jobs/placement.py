@@ -9,6 +9,7 @@ kind takes it, and says what is wrong.
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 
 from gdn_service.clock import iso
 from gdn_service.jobs.states import OPEN_STATES
@@ -23,15 +24,34 @@ def living(tx: Transaction) -> set[str]:
     return {lease.name.removeprefix(WORKER) for lease in tx.leases.live(WORKER)}
 
 
+class Fleet:
+    """Workers that live and devices that are there, each read when first asked for, and once."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    @cached_property
+    def alive(self) -> set[str]:
+        return living(self._tx)
+
+    @cached_property
+    def devices(self) -> list[Device]:
+        return [device for device in self._tx.devices.all() if device.present]
+
+
 def fit_hosts(tx: Transaction, kind: str) -> set[str]:
     return {device.host for device in tx.devices.usable(kind)} & living(tx)
 
 
 def hosts_for(tx: Transaction, job_id: str, kind: str) -> set[str]:
     """The hosts whose turn it is; empty where none is fit."""
+    return _turn(tx, job_id, fit_hosts(tx, kind))
+
+
+def _turn(tx: Transaction, job_id: str, fit: set[str]) -> set[str]:
     failures = [failure.host for failure in tx.jobs.host_failures(job_id)]
     spoiled, last = Counter(failures), failures[-1] if failures else None
-    ranks = {host: (spoiled[host], host == last) for host in fit_hosts(tx, kind)}
+    ranks = {host: (spoiled[host], host == last) for host in fit}
     best = min(ranks.values(), default=None)
     return {host for host, rank in ranks.items() if rank == best}
 
@@ -44,28 +64,26 @@ def next_job(tx: Transaction, host: str, kind: str) -> str | None:
     busy = sum(1 for _, _, held in tx.jobs.held(host) if held == kind)
     if busy >= max(1, len(tx.devices.usable(kind, host))):
         return None
+    fit = fit_hosts(tx, kind)
     for job_id in waiting:
-        turn = hosts_for(tx, job_id, kind)
+        turn = _turn(tx, job_id, fit)
         if not turn or host in turn:
             return job_id
     return None
 
 
-def why_waiting(tx: Transaction, job: Job) -> str:
+def why_waiting(fleet: Fleet, job: Job) -> str:
     """Why no host can take `job` now; "" where one can, or has it, or the job is ended.
 
     A worker that died has its job until another notices; where none lives, for ever.
     """
-    if job.state not in OPEN_STATES:
+    if job.state not in OPEN_STATES or job.worker in fleet.alive:
         return ""
-    alive = living(tx)
-    if job.worker in alive:
-        return ""
-    kind, present = job.device_kind, [device for device in tx.devices.all() if device.present]
-    wanted = [device for device in present if device.kind == kind]
-    served = [device for device in wanted if device.host in alive]
+    kind = job.device_kind
+    wanted = [device for device in fleet.devices if device.kind == kind]
+    served = [device for device in wanted if device.host in fleet.alive]
     if not served:
-        seen, others = _last_seen(wanted), _others(present, alive)
+        seen, others = _last_seen(wanted), _others(fleet)
         return f"no live worker serves device kind {kind}; {seen}; {others}"
     if any(device.quarantined is None for device in served):
         return ""
@@ -83,8 +101,8 @@ def _last_seen(devices: list[Device]) -> str:
     return f"last seen: {told or 'never'}"
 
 
-def _others(present: list[Device], alive: set[str]) -> str:
-    kinds = sorted({device.kind for device in present if device.host in alive})
+def _others(fleet: Fleet) -> str:
+    kinds = sorted({device.kind for device in fleet.devices if device.host in fleet.alive})
     return f"live workers serve {', '.join(kinds)}" if kinds else "no worker lives"
 
 

@@ -8,7 +8,7 @@ from gdn_service.clock import now
 from gdn_service.jobs import placement
 from gdn_service.jobs.states import JobState
 from gdn_service.store.store import Store
-from support.service_rows import add_job, add_target
+from support.service_rows import add_device, add_job, add_target, add_worker
 
 KIND = "interpreter"
 
@@ -23,22 +23,9 @@ def fleet(store: Store) -> Store:
 
 
 def add_host(store: Store, host: str, *, devices: int = 1, ttl_s: float = 60) -> None:
-    with store.write() as tx:
-        tx.leases.acquire(f"worker:{host}", host, host=host, ttl_s=ttl_s)
-        for index in range(devices):
-            tx.devices.seen(
-                f"{host}/{KIND}/{index}",
-                host=host,
-                kind=KIND,
-                index=index,
-                name="interpreter",
-                uuid=None,
-                measures=[],
-                present=True,
-                idle=True,
-                why_not_idle="",
-                seen_at=now(),
-            )
+    add_worker(store, host, ttl_s=ttl_s)
+    for index in range(devices):
+        add_device(store, host, index)
 
 
 def quarantine(store: Store, host: str, reason: str | None = "fan") -> None:
@@ -55,7 +42,7 @@ def waiting(store: Store, job_id: str) -> str:
     with store.read() as tx:
         job = tx.jobs.get(job_id)
         assert job is not None
-        return placement.why_waiting(tx, job)
+        return placement.why_waiting(placement.Fleet(tx), job)
 
 
 def takes(store: Store, host: str) -> str | None:
