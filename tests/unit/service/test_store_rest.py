@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 
 import pytest
 
@@ -69,14 +70,16 @@ def test_failures_of_one_commits_candidate_count_only_when_the_device_fails_with
         )
 
 
+def failures_after_one_more(store: Store, **commit: str) -> int:
+    with store.write() as tx:
+        tx.devices.host_failure(DEVICE, "gone", **commit)
+        return tx.session.get_one(Device, DEVICE).failures_in_row
+
+
 def test_a_commit_that_also_fails_while_it_runs_counts_no_more_often(store: Store) -> None:
     add_device(store)
 
-    def fail(**commit: str) -> int:
-        with store.write() as tx:
-            tx.devices.host_failure(DEVICE, "gone", **commit)
-            return tx.session.get_one(Device, DEVICE).failures_in_row
-
+    fail = partial(failures_after_one_more, store)
     assert [fail(after="a"), fail(suspect="a"), fail(after="a"), fail(suspect="a")] == [1, 1, 1, 1]
     assert [fail(after="a"), fail(after="b")] == [1, 2]
     assert [fail(suspect="c"), fail(after="b")] == [2, 4]
@@ -85,11 +88,7 @@ def test_a_commit_that_also_fails_while_it_runs_counts_no_more_often(store: Stor
 def test_failures_after_a_commits_candidate_count_once_in_a_row(store: Store) -> None:
     add_device(store)
 
-    def fail(**commit: str) -> int:
-        with store.write() as tx:
-            tx.devices.host_failure(DEVICE, "gone", **commit)
-            return tx.session.get_one(Device, DEVICE).failures_in_row
-
+    fail = partial(failures_after_one_more, store)
     assert [fail(after=commit) for commit in ("a", "a", "a", "b", "b")] == [1, 1, 1, 2, 2]
     with store.write() as tx:
         tx.devices.host_success(DEVICE)
