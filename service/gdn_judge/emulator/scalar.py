@@ -256,32 +256,31 @@ def _op(
     return Op(ins, run, reads, writes, all_bits(strict), taint, lanewise=False, touch=touch)
 
 
-_SHORT = ("s_movk_i32", "s_cmovk_i32", "s_addk_i32", "s_mulk_i32")
-
-
-def _extended(ins: Instruction) -> Instruction:
-    """`ins` with the 16-bit constant of the format SOPK as the hardware extends it.
+def _short(build: Builder) -> Builder:
+    """`build` for the format SOPK, whose 16-bit constant the hardware extends.
 
     With its sign, or with zeros where unsigned values are compared (CDNA4 ISA, SOPK
     instructions); the assembler prints only the 16 bits.
     """
-    if ins.name not in _SHORT and not ins.name.startswith("s_cmpk_"):
-        return ins
-    *before, constant = ins.operands
-    if constant.kind != "int":
-        raise unsupported(ins, f"the operand {constant.text!r} is not a constant")
-    value = int(constant.value)
-    if not -(1 << 15) <= value < 1 << 16 and not 0xFFFF8000 <= value < 1 << 32:
-        raise unsupported(ins, f"the constant {constant.text!r} has more than 16 bits")
-    low = value & 0xFFFF
-    if low >> 15 and not ins.name.endswith("_u32"):
-        low -= 1 << 16
-    return dataclasses.replace(ins, operands=(*before, dataclasses.replace(constant, value=low)))
+
+    def built(ins: Instruction, program: Program) -> Op:
+        *before, constant = ins.operands
+        if constant.kind != "int":
+            raise unsupported(ins, f"the operand {constant.text!r} is not a constant")
+        value = int(constant.value)
+        if not -(1 << 15) <= value < 1 << 16 and not 0xFFFF8000 <= value < 1 << 32:
+            raise unsupported(ins, f"the constant {constant.text!r} has more than 16 bits")
+        low = value & 0xFFFF
+        if low >> 15 and not ins.name.endswith("_u32"):
+            low -= 1 << 16
+        extended = dataclasses.replace(constant, value=low)
+        return build(dataclasses.replace(ins, operands=(*before, extended)), program)
+
+    return built
 
 
 def _arithmetic(ins: Instruction, program: Program) -> Op:
     check_modifiers(ins)
-    ins = _extended(ins)
     dst_kind, kinds, fn = _ARITHMETIC[ins.name]
     dst, *sources = ins.operands
     if ins.name in ("s_addk_i32", "s_mulk_i32"):
@@ -395,7 +394,6 @@ def _with_carry(ins: Instruction, program: Program) -> Op:
 
 def _compare(ins: Instruction, program: Program) -> Op:
     check_modifiers(ins)
-    ins = _extended(ins)
     _, _, relation, kind = ins.name.replace("cmpk", "cmp").split("_")
     letter = {"i32": "i", "u32": "u", "u64": "q"}[kind]
     fn = _COMPARE[relation]
@@ -452,7 +450,6 @@ def _select(ins: Instruction, program: Program) -> Op:
 
 def _cmov(ins: Instruction, program: Program) -> Op:
     check_modifiers(ins)
-    ins = _extended(ins)
     kind = "q" if ins.name.endswith("b64") else "u"
     dst, src = ins.operands
     new, old = raw_reader(ins, src, kind), raw_reader(ins, dst, kind)
@@ -595,4 +592,6 @@ def builders() -> dict[str, Builder]:
     table["s_getreg_b32"] = _getreg
     quiet = ("s_nop", "s_setprio", "s_sleep", "s_icache_inv", "s_dcache_wb", "s_dcache_inv")
     table |= dict.fromkeys((*quiet, "s_ttracedata", "s_sethalt"), _nothing)
-    return table
+    short = [name for name in table if name.startswith("s_cmpk_")]
+    short += ["s_movk_i32", "s_cmovk_i32", "s_addk_i32", "s_mulk_i32"]
+    return table | {name: _short(table[name]) for name in short}
