@@ -11,10 +11,11 @@ Importing this package imports neither torch nor triton.
     remote     ... a candidate process (`candidate`, `agent`)
     emulated   ... the emulator (`emulator`, `capture`)
     contract, numerics, operands, reference   what is right
+    bounds, truth             ... and how far a right kernel may lie from it
     generate, twists, damages                 inputs from the secret seed
     compare    what came back against what is right
     timed, bench, recurrence, yardsticks, telemetry   times and their evidence
     verdicts, document, schema, report        what is told
 """
 
-JUDGE_VERSION = "0.1.0"
+JUDGE_VERSION = "0.2.0"

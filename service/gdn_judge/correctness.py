@@ -11,23 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gdn_judge import compare, damages, generate, reference, twists
+from gdn_judge import compare, damages, generate, reference, truth, twists
 from gdn_judge.cases import FAR_PLACES, FAR_SLOTS, ON_CPU, Planned
-from gdn_judge.contract import Heads
+from gdn_judge.contract import POOLS, Heads
 from gdn_judge.document import Check
 from gdn_judge.execution import PredicateAnswer
 from gdn_judge.judged import Judged
 from gdn_judge.numerics import Rounding
-from gdn_judge.operands import CallOptions, CallResult, Operands, Spread
+from gdn_judge.operands import Array, CallOptions, CallResult, Operands, Spread
 from gdn_judge.session import Damage, Session
+from gdn_judge.truth import Truth
 
+_FEW_STEPS = 2  # bounds of single steps say all; beyond, errors could add up
 _POISONS = (0xFF, 0x42)  # NaN in every dtype, and a finite number that could pass as data
 
 
 @dataclass
 class _Track:
-    """The reference's own trajectory under one rounding."""
+    """One rounding, and in a case of many steps the reference's own trajectory under it."""
 
     rounding: Rounding
     pools: Operands | None = None
@@ -41,7 +44,10 @@ def judge(planned: Planned, session: Session) -> Judged:
 
 
 def steps(planned: Planned, session: Session) -> Judged:
-    """One or more steps; the candidate goes on from its own pools, the reference from its own."""
+    """One or more steps, each judged from the pools that the candidate itself left.
+
+    Over many steps the states are also held against the reference's own trajectory.
+    """
     rng = session.seed.rng(planned.id)
     operands = _first(planned, rng)
     tracks = [_Track(rounding) for rounding in session.roundings]
@@ -58,7 +64,8 @@ def steps(planned: Planned, session: Session) -> Judged:
         )
         result = session.call(operands, options)
         names += [kernel.name for kernel in result.kernels]
-        checks, tracks = _judge_step(operands, options, result, tracks, session)
+        far = planned.steps > _FEW_STEPS
+        checks, tracks = _judge_step(operands, options, result, tracks, session, far)
         checks.append(launches(result, operands, session))
         checks += _strays(result) if planned.far else []
         found.append(checks)
@@ -93,7 +100,8 @@ def _first(planned: Planned, rng: np.random.Generator) -> Operands:
         pad_slot_id=planned.pad_slot_id,
         inputs=planned.inputs,
     )
-    return twists.apply(planned.twist, operands, rng)
+    twisted = twists.apply(planned.twist, operands, rng)
+    return generate.without_ties(rng, twisted, planned.inputs)
 
 
 def _far(operands: Operands) -> Spread:
@@ -113,11 +121,10 @@ def _next(
     planned: Planned, rng: np.random.Generator, operands: Operands, result: CallResult
 ) -> Operands:
     """Fresh rows on the candidate's own pools, slots and pads drawn again."""
-    after = {name: result.after[name] for name in ("conv_state", "ssm_state")}
     indices = generate.slot_vector(
         rng, planned.rows, planned.slots, planned.pads, planned.pad_slot_id
     )
-    return generate.rows(rng, operands.replace(**after), indices, planned.inputs)
+    return generate.rows(rng, operands.replace(**_pools(result)), indices, planned.inputs)
 
 
 def _judge_step(
@@ -126,31 +133,45 @@ def _judge_step(
     result: CallResult,
     tracks: Sequence[_Track],
     session: Session,
+    drifts: bool = False,
 ) -> tuple[list[Check], list[_Track]]:
     """The checks under the best rounding, and the roundings under which all passed."""
     rules = compare.Rules(declarations=session.declarations, casts=session.roundings)
     outcomes = []
     for track in tracks:
-        after = operands.copy() if track.pools is None else _on(track.pools, operands)
-        expected = reference.step(after, options, track.rounding)
-        truth = compare.Truth(
-            before=operands,
-            after=after,
-            expected=expected,
-            options=options,
-            rounding=track.rounding,
-        )
-        checks = compare.judge(truth, result, rules)
+        right = truth.of(operands, options, track.rounding)
+        checks = compare.judge(right, result, rules)
+        pools = right.after
+        if drifts and checks[0].passed:
+            pools = _trajectory(track, right)
+            checks.append(compare.drift(operands.replace(**_pools(result)), pools, _live(right)))
         failed = sum(not check.passed for check in checks)
-        outcomes.append((failed, checks, _Track(track.rounding, after)))
+        outcomes.append((failed, checks, _Track(track.rounding, pools)))
     best = min(outcomes, key=lambda outcome: outcome[0])
     alive = [track for failed, _, track in outcomes if not failed]
     return best[1], alive or [best[2]]
 
 
-def _on(pools: Operands, rows: Operands) -> Operands:
-    """The rows of one set of operands on the pools of another."""
-    return rows.replace(conv_state=pools.conv_state.copy(), ssm_state=pools.ssm_state.copy())
+def _trajectory(track: _Track, right: Truth) -> Operands:
+    """The reference's own pools after this step's rows; the first step's are the candidate's."""
+    if track.pools is None:
+        return right.after
+    own = right.before.replace(
+        conv_state=track.pools.conv_state.copy(), ssm_state=track.pools.ssm_state.copy()
+    )
+    reference.step(own, right.options, track.rounding)
+    return own
+
+
+def _live(right: Truth) -> NDArray[np.int32]:
+    """The slots that live rows name."""
+    rows = right.before.live_rows(right.options.pad_slot_id)
+    slots: NDArray[np.int32] = right.before.ssm_state_indices[rows]
+    return slots
+
+
+def _pools(result: CallResult) -> dict[str, Array]:
+    return {name: result.after[name] for name in POOLS}
 
 
 def launches(result: CallResult, operands: Operands, session: Session) -> Check:

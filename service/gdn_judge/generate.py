@@ -3,9 +3,7 @@
 Inputs hold no rounding ties: where the convolution's output or beta lies within
 fp32 error of a place where bfloat16 rounds the other way, the element is drawn
 again. So a right kernel with another summation order has the same y and beta,
-and the bounds on the state can be tight. In small cases q is drawn again where it
-is nearly orthogonal to all that the state holds: there fp32 error alone moves
-core across many ties, and too few other heads stand beside it.
+and the bounds on the state can be tight.
 """
 
 from __future__ import annotations
@@ -17,17 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdn_judge import reference
-from gdn_judge.contract import PAD_SLOT, Heads, K, W, operand_shapes
-from gdn_judge.numerics import Bf16, Float, Rounding, bf16_nearest, bf16_to_float
-from gdn_judge.operands import CallOptions, Operands
+from gdn_judge import bounds
+from gdn_judge.contract import PAD_SLOT, Heads, W, operand_shapes
+from gdn_judge.numerics import Bf16, Float, bf16_nearest, bf16_to_float
+from gdn_judge.operands import Operands
 from gdn_judge.reference import split_ba, split_qkvz
 
 GUARD_SLOTS = 2
-_TIE_MARGIN = 6e-7  # relative to the magnitudes summed: ten times fp32's unit roundoff
 _REDRAWS = 40
-_SMALL = 64  # rows times heads up to which one ill-conditioned head would count
-_WORST_CONDITION = 100.0  # of core = S q; random vectors of 128 have about 11
+_LEAST_TAP = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -49,9 +45,14 @@ INPUT_SCALE = {"unit": 1.0, "tiny": 1e-3}  # tiny: sums of squares near the norm
 def weights(
     rng: np.random.Generator, heads: Heads, inputs: str = "unit"
 ) -> dict[str, NDArray[Any]]:
-    """The layer's weights: magnitudes of a trained layer, decays over the whole of (0, 1)."""
+    """The layer's weights: magnitudes of a trained layer, decays over the whole of (0, 1).
+
+    The newest tap is never so small that another token would not move a tie away.
+    """
+    taps = rng.normal(0, 0.5, (heads.channels, W))
+    taps[:, -1] += np.copysign(_LEAST_TAP, taps[:, -1])
     return {
-        "conv_weight": _bf16(rng.normal(0, 0.5, (heads.channels, W))),
+        "conv_weight": _bf16(taps),
         "conv_bias": _bf16(rng.normal(0, 0.2 * INPUT_SCALE[inputs], heads.channels)),
         "A_log": np.log(rng.uniform(0.05, 8.0, heads.value)).astype(np.float32),
         "dt_bias": _bf16(rng.uniform(-5.0, 1.0, heads.value)),
@@ -121,17 +122,25 @@ def rows(
         projected_ba=_bf16(rng.normal(0, 1.5, shapes["projected_ba"])),
         ssm_state_indices=indices,
     )
-    for _ in range(_REDRAWS if count else 0):
-        qkvz, ba = _tie_columns(fresh)
-        if count * heads.value <= _SMALL:
-            qkvz |= _ill_conditioned(fresh)
+    return without_ties(rng, fresh, inputs)
+
+
+def without_ties(rng: np.random.Generator, operands: Operands, inputs: str = "unit") -> Operands:
+    """`operands` with every projection drawn again that leads to a rounding tie.
+
+    Raises RuntimeError where ties remain after many draws; none of the plan's inputs do.
+    """
+    if not operands.rows:
+        return operands
+    for _ in range(_REDRAWS):
+        qkvz, ba = _tie_columns(operands)
         if not qkvz.any() and not ba.any():
-            break
-        projected_qkvz, projected_ba = fresh.projected_qkvz.copy(), fresh.projected_ba.copy()
-        projected_qkvz[qkvz] = _bf16(rng.normal(0, spread, int(qkvz.sum())))
+            return operands
+        projected_qkvz, projected_ba = operands.projected_qkvz.copy(), operands.projected_ba.copy()
+        projected_qkvz[qkvz] = _bf16(rng.normal(0, INPUT_SCALE[inputs], int(qkvz.sum())))
         projected_ba[ba] = _bf16(rng.normal(0, 1.5, int(ba.sum())))
-        fresh = fresh.replace(projected_qkvz=projected_qkvz, projected_ba=projected_ba)
-    return fresh
+        operands = operands.replace(projected_qkvz=projected_qkvz, projected_ba=projected_ba)
+    raise RuntimeError(f"rounding ties remain after {_REDRAWS} draws")
 
 
 def operands(
@@ -170,7 +179,7 @@ def _tie_columns(operands: Operands) -> tuple[NDArray[np.bool_], NDArray[np.bool
     channels = _conv_ties(np.concatenate([history, x[..., None]], axis=-1), operands)
     qkvz = _channels_to_columns(channels, heads)
     beta = 1 / (1 + np.exp(-b))
-    ties = _near_tie(beta, np.abs(beta))
+    ties = _near_tie(beta, beta * bounds.sigmoid_error(b))
     ba = np.zeros(operands.projected_ba.shape, bool)
     ba.reshape(len(indices), heads.key, 2, heads.ratio)[:, :, 0] = ties.reshape(
         len(indices), heads.key, heads.ratio
@@ -178,40 +187,21 @@ def _tie_columns(operands: Operands) -> tuple[NDArray[np.bool_], NDArray[np.bool
     return qkvz, ba
 
 
-def _ill_conditioned(operands: Operands) -> NDArray[np.bool_]:
-    """The q columns of key heads for which some value head's core is mostly cancellation."""
-    heads, indices = operands.heads, operands.ssm_state_indices
-    rows = np.flatnonzero((indices >= 0) & (indices < operands.slots))
-    columns = np.zeros((len(indices), heads.key, heads.group_width), bool)
-    if not rows.size:
-        return columns.reshape(len(indices), -1)
-    slots = indices[rows]
-    side = reference.front(operands, CallOptions(), rows, operands.pool("conv_state")[slots])
-    state, core = reference.recur(side, operands.pool("ssm_state")[slots], Rounding.NEAREST)
-    size = np.linalg.norm(state, axis=(-1, -2)) * np.linalg.norm(side.q, axis=-1)
-    bad = size > _WORST_CONDITION * np.linalg.norm(core, axis=-1)
-    per_key = bad.reshape(len(rows), heads.key, heads.ratio).any(axis=-1)
-    columns[rows, :, :K] = per_key[..., None]
-    return columns.reshape(len(indices), -1)
-
-
 def _conv_ties(window: Bf16, operands: Operands) -> NDArray[np.bool_]:
     products = _wide(window) * _wide(operands.conv_weight)
     bias = _wide(operands.conv_bias)
     acc = products.sum(axis=-1) + bias
     magnitude = np.abs(products).sum(axis=-1) + np.abs(bias)
-    sigmoid = 1 / (1 + np.exp(-acc))
-    slope = np.abs(sigmoid * (1 + acc * (1 - sigmoid)))
-    return _near_tie(acc * sigmoid, np.abs(acc * sigmoid) + slope * magnitude)
+    return _near_tie(acc / (1 + np.exp(-acc)), bounds.activation_error(acc, magnitude))
 
 
-def _near_tie(values: Float, magnitude: Float) -> NDArray[np.bool_]:
+def _near_tie(values: Float, margin: Float) -> NDArray[np.bool_]:
     """Whether fp32 error could change bfloat16 rounding, to nearest or by truncation."""
-    margin = _TIE_MARGIN * magnitude
-    low, high = values - margin, values + margin
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = values - margin, values + margin
         cut = _cut(low) != _cut(high)
-    return np.asarray((bf16_nearest(low) != bf16_nearest(high)) | cut, bool)
+    differs = (bf16_nearest(low) != bf16_nearest(high)) | cut
+    return np.asarray(differs & np.isfinite(values), bool)
 
 
 def _cut(values: Float) -> NDArray[np.uint32]:

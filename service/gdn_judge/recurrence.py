@@ -45,13 +45,19 @@ def after(operands: Operands, options: CallOptions, steps: int) -> Fixed:
     with np.errstate(all="ignore"):
         for _ in range(_ITERATED):
             side = reference.front(operands, options, rows, window)
-            state, _ = reference.recur(side, state, Rounding.NEAREST)
+            state = reference.recur(side, state).state
             window = side.window
         side = reference.front(operands, options, rows, window)
         final = _closed_form(side, state.astype(np.float64), steps - _ITERATED)
         core = numerics.round_bf16(np.matmul(final, side.q[..., None])[..., 0], Rounding.NEAREST)
-        out = reference.gate(core, side.z, operands.norm_weight, options.norm_eps, Rounding.NEAREST)
-    return Fixed(state=final, window=side.window, out=out, k=side.k, step_size=1 - side.decay)
+        out = reference.gate(core, side.z, operands.norm_weight, options.norm_eps)
+    return Fixed(
+        state=final,
+        window=side.window,
+        out=numerics.bf16_nearest(out),
+        k=side.k,
+        step_size=1 - side.decay,
+    )
 
 
 def hidden_error(got: NDArray[np.float32], fixed: Fixed) -> Float:

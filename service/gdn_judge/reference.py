@@ -8,15 +8,15 @@ contract alone: it shares no code with any kernel.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdn_judge import numerics
+from gdn_judge import bounds, numerics
 from gdn_judge.contract import (
     DTYPES,
     L2_EPS,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import torch
 
 _FP32_MAX = float(np.finfo(np.float32).max)
+T = TypeVar("T")
 _ROWS_AT_ONCE = 8  # rows per thread: 8 rows of 32 heads of float64 state are 32 MiB
 
 
@@ -48,13 +49,22 @@ class Expected:
     quantized: Fp8 | None
     scales: Single | None
 
+    @classmethod
+    def of(cls, out: Bf16, options: CallOptions, rounding: Rounding) -> Expected:
+        """`out` and, where the options ask for it, its quantisation."""
+        if not options.fp8:
+            return cls(out=out, quantized=None, scales=None)
+        codes, scales = numerics.quantise(out, rounding)
+        return cls(out=out, quantized=codes.reshape(len(out), out.shape[1] * V), scales=scales)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Front:
     """All that a row contributes before its state is touched, per value head, float64.
 
     q and k [T, VH, K] (normalised, q scaled), v and z [T, VH, V], decay and beta
-    [T, VH]; window [T, C, W-1] is the new convolution history.
+    [T, VH]; window [T, C, W-1] is the new convolution history. `decay_error` is what
+    the decay of a right fp32 kernel may err by, relative (see `bounds`).
     """
 
     q: Float
@@ -62,8 +72,32 @@ class Front:
     v: Float
     z: Float
     decay: Float
+    decay_error: Float
     beta: Float
     window: Bf16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurred:
+    """The delta rule's values: S' as it is stored [T, VH, V, K]; the rest [T, VH, V].
+
+    predicted is D k, residual (v - predicted)*beta, core S' q before its rounding.
+    """
+
+    state: Single
+    predicted: Float
+    residual: Float
+    core: Float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stages:
+    """A step of some rows from end to end; `before` [T, VH, V, K] is their state as it was."""
+
+    front: Front
+    before: Single
+    new: Recurred
+    out: Bf16
 
 
 def step(
@@ -74,36 +108,45 @@ def step(
     Pad rows give +0, codes 0 and the scale of an all-zero group. Raises
     IllegalIndices where the contract forbids the index vector.
     """
+    return step_and_look(operands, options, rounding, lambda stages: None)[0]
+
+
+def step_and_look(
+    operands: Operands, options: CallOptions, rounding: Rounding, look: Callable[[Stages], T]
+) -> tuple[Expected, list[T]]:
+    """`step`, and what `look` makes of the stages of some live rows at a time, in order."""
     check_indices(operands.ssm_state_indices, operands.slots, options.pad_slot_id)
     out = np.zeros((operands.rows, operands.heads.value, V), np.uint16)
-    rows = operands.live_rows(options.pad_slot_id)
-    chunks = [rows[i : i + _ROWS_AT_ONCE] for i in range(0, len(rows), _ROWS_AT_ONCE)]
+    live = operands.live_rows(options.pad_slot_id)
+    chunks = [live[i : i + _ROWS_AT_ONCE] for i in range(0, len(live), _ROWS_AT_ONCE)]
+    looked = []
+
+    def work(rows: NDArray[np.intp]) -> tuple[Bf16, T]:
+        stages = _live_step(operands, options, rows, rounding)
+        return stages.out, look(stages)
+
     with ThreadPoolExecutor(min(len(chunks), os.cpu_count() or 1) or 1) as pool:
-        for chunk, values in zip(
-            chunks,
-            pool.map(lambda chunk: _rows(operands, options, rounding, chunk), chunks),
-            strict=True,
-        ):
-            out[chunk] = values
-    if not options.fp8:
-        return Expected(out=out, quantized=None, scales=None)
-    codes, scales = numerics.quantise(out, rounding)
-    return Expected(
-        out=out, quantized=codes.reshape(operands.rows, operands.heads.value * V), scales=scales
-    )
+        for rows, (values, found) in zip(chunks, pool.map(work, chunks), strict=True):
+            out[rows] = values
+            looked.append(found)
+    return Expected.of(out, options, rounding), looked
 
 
-def _rows(
-    operands: Operands, options: CallOptions, rounding: Rounding, rows: NDArray[np.intp]
-) -> Bf16:
+def _live_step(
+    operands: Operands, options: CallOptions, rows: NDArray[np.intp], rounding: Rounding
+) -> Stages:
+    """Step `rows`, none of them a pad; their slots of both pools change in place."""
     slots = operands.ssm_state_indices[rows]
     conv, ssm = operands.pool("conv_state"), operands.pool("ssm_state")
     with np.errstate(all="ignore"):
         side = front(operands, options, rows, conv[slots], rounding)
-        state, core = recur(side, ssm[slots], rounding)
+        before = ssm[slots]
+        new = recur(side, before)
+        core = round_bf16(new.core, rounding)
         conv[slots] = side.window
-        ssm[slots] = state
-        return gate(core, side.z, operands.norm_weight, options.norm_eps, rounding)
+        ssm[slots] = new.state
+        out = gate(core, side.z, operands.norm_weight, options.norm_eps)
+    return Stages(front=side, before=before, new=new, out=numerics.to_bf16(out, rounding))
 
 
 def front(
@@ -121,34 +164,39 @@ def front(
     y = round_bf16(y, rounding)
     y_q, y_k, y_v = np.split(y, [heads.key * K, 2 * heads.key * K], axis=-1)
     b, a = split_ba(operands.projected_ba[rows], heads)
+    decay, decay_error = _decay(a, operands.A_log, operands.dt_bias)
     return Front(
         q=_spread(_l2_normalise(y_q, heads) * options.scale, heads),
         k=_spread(_l2_normalise(y_k, heads), heads),
         v=y_v.reshape(len(rows), heads.value, V),
         z=z,
-        decay=_decay(a, operands.A_log, operands.dt_bias),
+        decay=decay,
+        decay_error=decay_error,
         beta=round_bf16(_sigmoid(b), rounding),
         window=window[..., 1:],
     )
 
 
-def recur(side: Front, state: Single, rounding: Rounding) -> tuple[Single, Float]:
-    """The gated delta rule: S' as fp32 and core [T, VH, V], rounded to bfloat16."""
+def recur(side: Front, state: Single) -> Recurred:
+    """The gated delta rule on states [T, VH, V, K]."""
     decayed = state.astype(np.float64) * side.decay[..., None, None]
     predicted = np.matmul(decayed, side.k[..., None])[..., 0]
     residual = (side.v - predicted) * side.beta[..., None]
     decayed += residual[..., None] * side.k[..., None, :]
     stored = decayed.astype(np.float32)
     core = np.matmul(stored.astype(np.float64), side.q[..., None])[..., 0]
-    return stored, round_bf16(core, rounding)
+    return Recurred(state=stored, predicted=predicted, residual=residual, core=core)
 
 
-def gate(core: Float, z: Float, norm_weight: Bf16, norm_eps: float, rounding: Rounding) -> Bf16:
-    """Gated RMSNorm over V, rounded once."""
+def gate(core: Float, z: Float, norm_weight: Bf16, norm_eps: float) -> Float:
+    """Gated RMSNorm over V of a core that has been rounded; out before its rounding."""
     mean = _overflow(np.square(core).mean(axis=-1, keepdims=True))
-    weight = bf16_to_float(norm_weight).astype(np.float64)
-    out = core / np.sqrt(mean + norm_eps) * weight * _silu(z)
-    return numerics.to_bf16(out, rounding)
+    return core / np.sqrt(mean + norm_eps) * gate_factor(z, norm_weight)
+
+
+def gate_factor(z: Float, norm_weight: Bf16) -> Float:
+    """z*sigmoid(z) times the norm's weight, [T, VH, V]."""
+    return _silu(z) * bf16_to_float(norm_weight).astype(np.float64)
 
 
 def split_qkvz(rows: Bf16, heads: Heads) -> tuple[Bf16, Float]:
@@ -182,13 +230,15 @@ def _spread(per_key_head: Float, heads: Heads) -> Float:
     return np.repeat(per_key_head, heads.ratio, axis=1)
 
 
-def _decay(a: Float, a_log: Single, dt_bias: Bf16) -> Float:
+def _decay(a: Float, a_log: Single, dt_bias: Bf16) -> tuple[Float, Float]:
+    """The decay, and the relative error of a right kernel's."""
     u = a + bf16_to_float(dt_bias).astype(np.float64)
     softplus = np.where(u > SOFTPLUS_THRESHOLD, u, np.log1p(np.exp(np.minimum(u, 50.0))))
     softplus = softplus.astype(np.float32).astype(np.float64)  # "exactly 0" is fp32's 0
-    rate = _overflow(np.exp(a_log.astype(np.float64)))
+    log_rate = a_log.astype(np.float64)
+    rate = _overflow(np.exp(log_rate))
     exponent = np.where((softplus == 0) & np.isinf(rate), 0.0, rate * softplus)
-    return np.exp(-exponent)
+    return np.exp(-exponent), bounds.decay_error(log_rate, rate, u, softplus)
 
 
 def _sigmoid(x: Float) -> Float:

@@ -10,7 +10,7 @@ from typing import TextIO
 from gdn_judge.document import Case, Document, Outcome
 from gdn_judge.run import Events
 
-_WORST = ("ssm_state_rel_l2", "out_exact", "out_rel_l2", "distinct_results")
+_WORST = ("ssm_state_worst_of_bound", "out_exact", "out_rel_l2", "distinct_results")
 
 
 class JsonEvents(Events):

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gdn_judge import candidate, compare, generate, reference
+from gdn_judge import candidate, compare, generate, truth
 from gdn_judge.capture import Captured, Launched
 from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
@@ -30,7 +30,6 @@ from gdn_judge.emulator import launch
 from gdn_judge.emulator.assembly import Program, parse
 from gdn_judge.emulator.front import Front
 from gdn_judge.errors import CandidateError
-from gdn_judge.numerics import Rounding
 from gdn_judge.operands import CallOptions, CallResult, Operands
 
 _CALL_S = 300.0
@@ -208,12 +207,8 @@ class Bench:
             yield self.compiler.execute(call, self.operands, self.options, until)
 
     def _wrong(self, result: CallResult) -> list[str]:
-        after = self.operands.copy()
-        expected = reference.step(after, self.options, Rounding.NEAREST)
-        truth = compare.Truth(
-            before=self.operands, after=after, expected=expected, options=self.options
-        )
-        checks = compare.judge(truth, result, compare.Rules())
+        right = truth.of(self.operands, self.options)
+        checks = compare.judge(right, result, compare.Rules())
         return [check.name for check in checks if not check.passed]
 
     @property

@@ -11,11 +11,12 @@ import functools
 import numpy as np
 import pytest
 
-from gdn_judge import compare, generate, reference
+from gdn_judge import compare, generate, reference, truth
 from gdn_judge.contract import Heads
 from gdn_judge.document import Check
 from gdn_judge.numerics import bf16_to_float
 from gdn_judge.operands import CallOptions, Operands
+from gdn_judge.truth import Truth
 from support import local_call, plain_op
 
 SEED = generate.Seed(b"mutants")
@@ -46,26 +47,24 @@ HIDDEN_FROM_OUT = {
 
 
 @functools.cache
-def truth(name: str) -> compare.Truth:
+def right(name: str) -> Truth:
     case = CASES[name]
     rng = SEED.rng(name)
     count = case["count"]
     before = generate.operands(rng, slots=count + 3, **case)  # type: ignore[arg-type]
-    after, options = before.copy(), CallOptions(fp8=True)
-    expected = reference.step(after, options)
-    return compare.Truth(before=before, after=after, expected=expected, options=options)
+    return truth.of(before, CallOptions(fp8=True))
 
 
 def checks(name: str, fault: str) -> list[Check]:
     op = functools.partial(plain_op.fused_gdn_decode_qkvz, fault=fault)
-    result = local_call.call(op, truth(name).before, truth(name).options)
-    return compare.judge(truth(name), result, compare.Rules())
+    result = local_call.call(op, right(name).before, right(name).options)
+    return compare.judge(right(name), result, compare.Rules())
 
 
 def out_is_close(name: str, fault: str) -> bool:
     op = functools.partial(plain_op.fused_gdn_decode_qkvz, fault=fault)
-    result = local_call.call(op, truth(name).before, truth(name).options).results["out"]
-    want = truth(name).expected.out
+    result = local_call.call(op, right(name).before, right(name).options).results["out"]
+    want = right(name).expected.out
     assert result is not None
     if result.dtype != np.uint16 or result.shape != want.shape:
         return False
@@ -98,7 +97,7 @@ def test_what_the_usual_bound_would_let_through() -> None:
 @pytest.mark.parametrize("fault", ["no_scale", "no_q_norm", "scales_zero"])
 def test_the_norm_hides_factors_of_core(fault: str) -> None:
     """Where states are long-lived the usual bound passes a missing scale and a missing q norm."""
-    before = truth("unit").before
+    before = right("unit").before
     slow = before.replace(A_log=np.full_like(before.A_log, -4.0))
     options = CallOptions(fp8=True)
     expected = reference.step(slow.copy(), options)
@@ -109,7 +108,7 @@ def test_the_norm_hides_factors_of_core(fault: str) -> None:
 
 
 def test_operands_hold_no_rounding_ties() -> None:
-    operands: Operands = truth("unit").before
+    operands: Operands = right("unit").before
     qkvz, ba = generate._tie_columns(operands)
     assert not qkvz.any()
     assert not ba.any()
