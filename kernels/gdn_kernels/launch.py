@@ -161,7 +161,7 @@ def constants(variant: Variant) -> dict[str, Any]:
 def options(variant: Variant) -> dict[str, Any]:
     """The compiler's options; a register bound is an occupancy bound on AMD."""
     config = variant.config
-    chosen: dict[str, Any] = {"num_warps": config.warps}
+    chosen: dict[str, Any] = {"num_warps": config.warps, **platform.errata_options(variant.arch)}
     if variant.arch.backend == "cuda":
         chosen["launch_pdl"] = config.pdl
         if config.max_registers:

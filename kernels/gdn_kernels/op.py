@@ -161,12 +161,14 @@ def explain(*operands: Any, quant_dtype: Any = None) -> str:
     arch = platform.architecture()
     refusal = platform.gluon_refusal()
     config = tuning.choose(arch.name, not refusal, shape.key_heads, max(shape.tokens, 1))
+    missing = platform.errata_missing(arch)
     return "\n".join(
         [
             f"taken: T = {shape.tokens}, KH = {shape.key_heads}, VH = {shape.value_heads}, "
             f"N = {shape.slots}, FP8 {'on' if quant_dtype is not None else 'off'}",
             f"path: {config.kernel} on {arch.name}: {_why(config, arch.name, refusal)}",
             f"configuration: {config}",
+            *([f"beware: {missing}"] if missing else []),
         ]
     )
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import functools
 import importlib
 import re
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import triton
 
@@ -49,6 +51,41 @@ def store_wait(arch: Architecture) -> str:
     if arch.name.startswith(("gfx10", "gfx11")):
         return "s_waitcnt_vscnt null, 0x0"
     return "s_wait_storecnt 0x0"
+
+
+def errata_options(arch: Architecture) -> dict[str, Any]:
+    """Options of the compiler that keep it off an instruction which `arch` mis-executes.
+
+    gfx950 now and then leaves out the low lane's sum of a v_pk_fma_f32 with op_sel:[0,1,0]
+    (ROCm/rocMLIR pull request 2459, which names no other chip): LLVM gets no packed fp32
+    there. Empty elsewhere, and, with a RuntimeWarning, where Triton has no such option.
+    """
+    if arch.name != "gfx950":
+        return {}
+    if missing := errata_missing(arch):
+        warnings.warn(missing, RuntimeWarning, stacklevel=2)
+        return {}
+    # the attribute replaces the one that Triton sets itself, for its address sanitizer alone
+    features = ["-packed-fp32-ops", *["+xnack"] * bool(triton.knobs.compilation.enable_asan)]
+    return {"llvm_fn_attrs": (("target-features", ",".join(features)),)}
+
+
+def errata_missing(arch: Architecture) -> str:
+    """What of `errata_options` this Triton cannot do for `arch`, or ""."""
+    if arch.name != "gfx950" or "llvm_fn_attrs" in _hip_options():
+        return ""
+    return (
+        f"Triton {triton.__version__} cannot compile without packed fp32 (it has no llvm_fn_attrs, "
+        "Triton 3.8 has): on gfx950 the state update may now and then lose a product "
+        "(ROCm/rocMLIR pull request 2459)"
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _hip_options() -> frozenset[str]:
+    """The names of the options that Triton's AMD backend takes; another name is a KeyError."""
+    backend = importlib.import_module("triton.backends.amd.compiler")
+    return frozenset(backend.HIPOptions.__dataclass_fields__)
 
 
 def interpreting() -> bool:

@@ -61,6 +61,8 @@ class EmulatedExecutor:
     def __init__(self, process: Process, notes: Sequence[str] = (), *, processes: int = 1) -> None:
         self.workers = spread_over(processes) if processes > 1 else None
         self._remote = RemoteExecutor(process, notes)
+        self._codes: dict[str, Code] = {}
+        self.launched: list[Code] = []  # by the last captured call, whether they can be read or not
         self.programs: dict[str, tuple[Code, Program]] = {}
         self._kept: dict[int, Array] = {}
         self._times_seen: dict[str, int] = {}
@@ -147,8 +149,12 @@ class EmulatedExecutor:
 
     def _learn(self, recording: Mapping[str, Any]) -> Captured:
         captured = capture.read(recording)
-        for key, code in captured.codes.items():
-            self.programs[key] = (code, _parse(code))
+        self._codes |= captured.codes
+        keys = [event.code for event in captured.events if isinstance(event, Launched)]
+        self.launched = [self._codes[key] for key in keys if key in self._codes]
+        for key in (*captured.codes, *keys):  # one that cannot be read is refused each time
+            if key in self._codes and key not in self.programs:
+                self.programs[key] = (self._codes[key], _parse(self._codes[key]))
         return captured
 
     # execution

@@ -21,10 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-_ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": f"{ROOT / 'service'}:{os.environ.get('PYTHONPATH', '')}",
-}
+_PATH = f"{ROOT / 'service'}:{os.environ.get('PYTHONPATH', '')}"
 
 
 def run(number: int, device: str, folder: Path) -> dict[str, Any]:

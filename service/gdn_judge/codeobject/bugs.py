@@ -83,9 +83,12 @@ def _swapped(line: str) -> str | None:
 
 
 def _swapped_words(line: str) -> str | None:
-    """The two halves of one factor exchanged, as with a wrong register layout."""
+    """Two neighbours exchanged, as with a wrong register layout: the halves of one factor, or
+    the two numbers that become one register of bfloat16."""
     if match := re.match(r"(v_pk_mul_f32 v\[\d+:\d+\], v\[\d+:\d+\], v\[\d+:\d+\])$", line):
         return f"{match[1]} op_sel:[1,0] op_sel_hi:[0,1]"
+    if match := re.match(r"(v_cvt_pk_bf16_f32 v\d+), (v\d+), (v\d+)$", line):
+        return f"{match[1]}, {match[3]}, {match[2]}"
     return None
 
 
@@ -273,14 +276,15 @@ def covering(program: Program, pc: int, registers: set[int]) -> int | None:
 
 
 def _watched(program: Program, pc: int) -> list[int]:
-    """A list that grows when the two words of an instruction's first source differ somewhere."""
+    """A list that grows when what a swapped layout exchanges at `pc` differs somewhere."""
     ops = launch.compiled(program).ops
     op, differing = ops[pc], []
-    low = op.instruction.operands[1].index
+    first, second = (operand.index for operand in op.instruction.operands[1:3])
+    pair = (first, second) if "cvt" in op.instruction.name else (first, first + 1)
 
     def run(front: Front) -> Any:
-        first, second = (front.lanes(front.regs[low + i]) for i in (0, 1))
-        if (first != second)[front.mask].any():
+        one, other = (front.lanes(front.regs[index]) for index in pair)
+        if (one != other)[front.mask].any():
             differing.append(pc)
         return op.run(front)
 

@@ -37,13 +37,16 @@ class Compiler(EmulatedExecutor):
         Raises CandidateError, NotModelled where the call cannot be captured.
         """
         operands = blank_operands(heads, rows)
+        self.launched = []
         if arch == "gfx950":
             captured = self.capture(operands, options, (), deadline_s)
             self.pass_over(captured, options)
             codes = {key: code for key, (code, _) in self.programs.items()}
         else:
             captured, codes = self._other(arch, operands, options, deadline_s)
-        return with_codes(captured, codes)
+        launches = with_codes(captured, codes)
+        self.launched = [code for _, code in launches]
+        return launches
 
     def _other(
         self, arch: str, operands: Operands, options: CallOptions, deadline_s: float

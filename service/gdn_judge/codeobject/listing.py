@@ -10,6 +10,7 @@ from gdn_judge import candidate, prepare
 from gdn_judge.codeobject import bugs as hunt
 from gdn_judge.codeobject import suite
 from gdn_judge.codeobject.compiler import Compiler
+from gdn_judge.codeobject.errata import find as find_errata
 from gdn_judge.contract import Heads
 from gdn_judge.document import Scalar
 from gdn_judge.errors import CandidateError, HostError, UsageError
@@ -75,7 +76,10 @@ def kernels(
             for _, code in compiler.compiled(arch, heads, size, options, 300.0):
                 kernel = suite.measured(arch, code, compiler)
                 key = kernel.name, kernel.digest
-                found.setdefault(key, ([], kernel.resources))[0].append(size)
+                if key not in found:
+                    errata = sum(finding.count for finding in find_errata(arch, code.assembly))
+                    found[key] = [], {**kernel.resources, "errata": errata}
+                found[key][0].append(size)
     except CandidateError as error:
         raise HostError(f"the target cannot be compiled for {arch}: {error}") from error
     finally:

@@ -1,24 +1,26 @@
 """The codeobject suite: what the kernels of each batch size use, and what they lost.
 
-A case is one architecture and batch size. A call that launches nothing, new spills
-and scratch memory fail it, and against a baseline also a lost resident workgroup.
-For gfx950 at small sizes the kernel is executed too, for the traffic audit.
+A case is one architecture and batch size. A call that launches nothing, new spills,
+scratch memory and code with a known erratum that corrupts values fail it, and against a
+baseline also a lost resident workgroup. For gfx950 at small sizes the kernel is executed
+too, for the traffic audit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from gdn_judge import correctness, generate
 from gdn_judge.capture import Code
 from gdn_judge.cases import Planned, Scope
-from gdn_judge.codeobject import baseline, gfx950, sm90
+from gdn_judge.codeobject import baseline, errata, gfx950, sm90
 from gdn_judge.codeobject.baseline import Compiled
 from gdn_judge.codeobject.compiler import ARCHS, Compiler
 from gdn_judge.contract import call_bytes
 from gdn_judge.document import Check, DeviceKind, Scalar
 from gdn_judge.emulator.assembly import Program
 from gdn_judge.emulator.launch import Report
+from gdn_judge.errors import NotModelled
 from gdn_judge.judged import Judged
 from gdn_judge.operands import CallOptions, KernelRun
 from gdn_judge.session import Session
@@ -49,15 +51,31 @@ def plan(scope: Scope) -> list[Planned]:
 
 
 def judge(planned: Planned, session: Session) -> Judged:
-    """Run one planned case. Raises CandidateError, NotModelled, OutOfTime."""
+    """Run one planned case. Raises CandidateError, NotModelled, OutOfTime.
+
+    Errata are found in the text alone: a kernel that has one fails where nothing else of
+    it can be judged, too.
+    """
     compiler = session.executor()
     assert isinstance(compiler, Compiler)
+    try:
+        return _judge(planned, session, compiler)
+    except NotModelled as error:
+        checks = list(_errata(planned.arch, compiler.launched))
+        if all(check.passed for check in checks):
+            raise
+        checks.append(_told("not judged", str(error)[:500]))
+        return Judged(checks, list(dict.fromkeys(code.name for code in compiler.launched)))
+
+
+def _judge(planned: Planned, session: Session, compiler: Compiler) -> Judged:
     arch = planned.arch
     options = CallOptions(fp8=planned.fp8)
     limit = min(300.0, session.left())
     launches = compiler.compiled(arch, planned.heads, planned.rows, options, limit)
     kernels = [measured(arch, code, compiler) for _, code in launches]
     checks = [_launched(planned.rows, len(launches))]
+    checks += _errata(arch, compiler.launched)
     checks += _compared(planned, kernels, session)
     checks += [
         _told(f"workgroups of {code.name}", _product(event.grid)) for event, code in launches
@@ -82,6 +100,23 @@ def measured(arch: str, code: Code, compiler: Compiler) -> Compiled:
         return Compiled(code.name, program.digest, found)
     found = sm90.resources(code.assembly, code.warps, code.shared)
     return Compiled(code.name, sm90.digest(code.assembly), found)
+
+
+def _errata(arch: str, codes: Iterable[Code]) -> Iterator[Check]:
+    """For each kernel one check on what corrupts values; what else is known of it is told."""
+    for code in {(code.name, code.assembly): code for code in codes}.values():
+        found = errata.find(arch, code.assembly)
+        corrupting = [finding for finding in found if finding.erratum.corrupts]
+        yield Check(
+            name=f"known errata of {code.name}",
+            passed=not corrupting,
+            value=sum(finding.count for finding in corrupting),
+            bound=0,
+            detail="; ".join(map(str, corrupting))[:2000],
+        )
+        for finding in found:
+            if not finding.erratum.corrupts:
+                yield _told(f"told errata of {code.name}", str(finding)[:500])
 
 
 def _launched(rows: int, count: int) -> Check:

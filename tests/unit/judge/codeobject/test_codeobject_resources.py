@@ -173,6 +173,13 @@ def test_a_mutant_spoils_one_line(kind: str) -> None:
     assert changed == [(good, bad)]
 
 
+def test_a_layout_is_swapped_where_two_numbers_become_one_register() -> None:
+    text = program("v_cvt_pk_bf16_f32 v4, v6, v5\nv_cvt_pk_bf16_f32 v4, v6, v6").text
+    (mutant,) = [m for m in mutants(text) if m.kind == "layout swapped"]
+    assert mutant.text == "v_cvt_pk_bf16_f32 v4, v6, v5"
+    assert mutant.assembly.splitlines()[mutant.line - 1] == "\tv_cvt_pk_bf16_f32 v4, v5, v6"
+
+
 def test_mutants_may_be_sampled() -> None:
     text = program("s_barrier\n" * 10).text
     lines = [m.line for m in mutants(text, per_kind=3) if m.kind == "barrier removed"]
@@ -186,7 +193,7 @@ FACTORS = """
 v_mov_b32_e32 v1, 1.0
 v_mov_b32_e32 v2, 1.0
 {change}
-v_pk_mul_f32 v[4:5], v[1:2], v[1:2]
+{swapped}
 """
 
 
@@ -194,9 +201,12 @@ v_pk_mul_f32 v[4:5], v[1:2], v[1:2]
     ("change", "differs"),
     [("s_nop 0", False), ("v_cvt_f32_u32_e32 v2, v0", True), ("v_mov_b32_e32 v2, v1", False)],
 )
-def test_whether_the_words_of_a_factor_ever_differ(change: str, differs: bool) -> None:
-    made = program(FACTORS.format(change=change))
-    (pc,) = [i.pc for i in made.instructions if i.name == "v_pk_mul_f32"]
+@pytest.mark.parametrize(
+    "swapped", ["v_pk_mul_f32 v[4:5], v[1:2], v[1:2]", "v_cvt_pk_bf16_f32 v4, v2, v1"]
+)
+def test_whether_what_is_swapped_ever_differs(change: str, differs: bool, swapped: str) -> None:
+    made = program(FACTORS.format(change=change, swapped=swapped))
+    (pc,) = [i.pc for i in made.instructions if "_pk_" in i.name]
     seen = _watched(made, pc)
     for _ in range(2):
         run(Launch(made, (2, 1, 1), 1, ()), [])
