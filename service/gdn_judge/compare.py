@@ -293,7 +293,8 @@ def _ratio(error: float, norm: float) -> float:
 
 def _class_check(name: str, got: NDArray[Any], want: NDArray[Any]) -> Check:
     """NaN and infinities are where they should be, infinities with the right sign."""
-    wrong = int((_nonfinite_class(got) != _nonfinite_class(want)).sum())
+    odd = ~(np.isfinite(got) & np.isfinite(want))  # few, in pools of gigabytes
+    wrong = int((_nonfinite_class(got[odd]) != _nonfinite_class(want[odd])).sum())
     return Check(name=name, passed=wrong == 0, value=wrong, bound=0)
 
 
