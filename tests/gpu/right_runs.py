@@ -57,6 +57,7 @@ def _told(document: dict[str, Any]) -> dict[str, Any]:
         "least_exact": min(values["out_exact"], default=1.0),
         "out_rel_l2": max(values["out_rel_l2"], default=0.0),
         "over_3e-4": sum(value > 3e-4 for value in values["out_rel_l2"]),
+        "kernels": sorted({kernel["name"] for kernel in document["kernels"]}),
         "environment": document["environment"],
     }
 
@@ -92,6 +93,8 @@ def main() -> int:
         numbers = range(1, options.runs + 1)
         found = list(pool.map(lambda n: run(n, options.device, Path(folder)), numbers))
     accused = sum(each["passed"] != each["cases"] for each in found)
+    ran = sorted({name for each in found for name in each["kernels"]})
+    print(f"kernels: {', '.join(ran)}; Triton {found[0]['environment'].get('candidate.triton')}")
     print(f"{len(found)} runs, {sum(each['cases'] for each in found)} cases, {accused} accused")
     if options.out:
         options.out.write_text(json.dumps(found, indent=1) + "\n")
