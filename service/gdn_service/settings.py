@@ -113,7 +113,17 @@ class Settings(BaseSettings):
     tree_max_bytes: int = Field(512 << 20, ge=1)
     """Largest commit's tree, exported."""
     tree_max_files: int = Field(50_000, ge=1)
-    """Most files in a commit's tree."""
+    """Most files and folders in a commit's tree."""
+    tree_max_depth: int = Field(64, ge=1)
+    """Most names in a path of a commit's tree."""
+    tree_max_path: int = Field(1000, ge=1, le=4000)
+    """Longest path in a commit's tree, in bytes."""
+    git_memory_bytes: int = Field(4 << 30, ge=64 << 20)
+    """Address space of one git process: what a commit or a bundle may unfold to in memory."""
+    git_timeout_s: float = Field(300, gt=0)
+    """Longest run of one git process."""
+    request_max_bytes: int = Field(64 << 10, ge=1 << 10)
+    """Largest body of a request to the API, bundles left out; a longer one is not read."""
     document_max_bytes: int = Field(64 << 20, ge=1)
     """Largest verdict document that is taken from a judge."""
     log_max_bytes: int = Field(4 << 20, ge=1)
