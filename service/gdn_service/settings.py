@@ -55,8 +55,11 @@ class Settings(BaseSettings):
     emulator_processes: int = Field(0, ge=0)
     """Processes of one emulating judge; 0: as many as the cores that it may use."""
     candidate_user: str = ""
-    """Account that the candidate runs under: a name or uid; empty: nobody, where the worker is
-    root and that account can run the interpreter; in a container an account for each run."""
+    """Account that the candidate runs under, by name or uid, if it must be that one: nothing else
+    may use it, and one run at a time has it. Empty: a user of its own for each run."""
+    candidate_uids: str = "60706-61183"
+    """Uids for these users, one for each run; none with an account is taken. A worker that is not
+    root has as many of its own as /etc/subuid gives it. Containers have uids from 200000 on."""
     runner: Literal["process", "docker"] = "process"
     """`docker` isolates; `process` runs the judge as a plain process tree."""
     docker_host: str = ""
@@ -172,6 +175,14 @@ class Settings(BaseSettings):
         for word in value:
             if word not in known:
                 raise ValueError(f"unknown device kind {word!r}; known: {', '.join(sorted(known))}")
+        return value
+
+    @field_validator("candidate_uids")
+    @classmethod
+    def _uids(cls, value: str) -> str:
+        first, _, last = value.partition("-")
+        if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last)):
+            raise ValueError(f"{value!r} should read like 60706-61183")
         return value
 
     @model_validator(mode="after")
