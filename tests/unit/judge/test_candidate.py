@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -232,7 +233,7 @@ def test_a_candidate_ends_with_all_processes_of_its_user(tmp_path: Path) -> None
     shown = accounts.shown_folders(checkout, sys.executable)
     launch = Launch(root=checkout, import_path="fine:op", python_path=[checkout], uid=64902)
     process = Candidate(dataclasses.replace(launch, shown=shown))
-    with chains.running(tmp_path, 64902, count=1) as (chain,):
+    with contextlib.closing(process), chains.running(tmp_path, 64902, count=1) as (chain,):
         assert process.hello(60)["has_predicate"] is False
         assert chain.goes_on()
         assert process.close() == []
