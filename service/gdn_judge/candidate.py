@@ -1,15 +1,15 @@
 """The candidate's process as the judge sees it: start, talk, limit, end.
 
 Its environment is empty but for what finds the device; it has its own session,
-its own uid where the judge is root, no descriptor but one socket and its log,
-and it dies with the judge.
+its own uid (`accounts`), no descriptor but one socket and its log, and it dies
+with the judge.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gdn_judge import processes, replies, settings
+from gdn_judge import accounts, processes, replies, settings
+from gdn_judge.accounts import AGENT
 from gdn_judge.agent import wire
 from gdn_judge.candidate_log import Log
 from gdn_judge.errors import (
@@ -34,11 +35,8 @@ from gdn_judge.errors import (
     CandidateTimedOut,
     HostError,
     ProtocolViolation,
-    UsageError,
 )
 
-AGENT = Path(__file__).parent / "agent"
-NOBODY = 65534
 _WATCH_S = 0.2
 _FAILURE = ("kind", "message", "traceback")
 _LIVE: set[int] = set()  # pids of live candidates of this process
@@ -67,6 +65,7 @@ class Launch:
     chain: str | None = None
     device: str = "cpu"  # torch device
     uid: int | None = None
+    shown: Sequence[Path] = ()  # folders that this uid must be shown, as in `accounts.Account`
     limits: Limits = field(default_factory=Limits)
     work: Path | None = None  # where temporary folders are made
     python: str = sys.executable
@@ -94,16 +93,16 @@ class Candidate:
         reader, writer = os.pipe()
         theirs.set_inheritable(True)
         try:
+            before, arguments = accounts.started(launch.uid, launch.shown, self.work)
             self.process = subprocess.Popen(
-                [launch.python, "-I", str(AGENT), str(theirs.fileno())],
-                cwd=self.work,
+                [*before, launch.python, "-I", str(AGENT), str(theirs.fileno())],
                 env=settings.candidate_environment(str(self.work), launch.device == "cpu"),
                 stdin=subprocess.DEVNULL,
                 stdout=writer,
                 stderr=writer,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                **_identity(launch.uid),
+                **arguments,
             )
         except (OSError, subprocess.SubprocessError) as error:
             os.close(reader)
@@ -198,8 +197,18 @@ class Candidate:
             ):
                 if value > limit:
                     self._over = f"over its quota: {value} {what}, allowed {limit}"
-                    processes.end(self.process.pid, self._others())
+                    self._end()
                     return
+
+    def _end(self) -> list[int]:
+        """Kill the whole tree; the pids that are left.
+
+        By its user, so that nothing that it started can outrun the kill. Another candidate of
+        this run has the same user and ends too: they are of one commit, and end together.
+        """
+        uid = self.launch.uid
+        left = [] if uid is None else processes.end_user(uid, self.process.pid)
+        return sorted({*left, *processes.end(self.process.pid, self._others())})
 
     def _others(self) -> frozenset[int]:
         """Children of this process that are none of this candidate's."""
@@ -208,21 +217,22 @@ class Candidate:
     def log_tail(self) -> str:
         return self._log.text()
 
-    def close(self) -> None:
-        """End the whole process tree, whatever state it is in."""
+    def close(self) -> list[int]:
+        """End the whole process tree, whatever state it is in; the pids that are left."""
         if self._closed.is_set():
-            return
+            return []
         self._closed.set()
         self._connection.close()
-        left = processes.end(self.process.pid, self._others())
+        left = self._end()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
         self._watcher.join(5)
         _LIVE.discard(self.process.pid)
         self._log.stop()
-        _remove(self.work)
+        shutil.rmtree(self.work, ignore_errors=True)
         if left:
             self._log.add(f"\n[judge] processes {left} could not be ended\n")
+        return left
 
 
 def describe_exit(code: int) -> str:
@@ -231,49 +241,3 @@ def describe_exit(code: int) -> str:
             return f"ended by {signal.Signals(-code).name}"
         return f"ended by signal {-code}"
     return f"exited with {code} before it answered"
-
-
-def resolve_user(name: str | None) -> int | None:
-    """The uid for `--candidate-user`: a name or a number. Raises UsageError for an unknown one."""
-    if name is None:
-        return None
-    if name.isdecimal():
-        return int(name)
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError as error:
-        raise UsageError(f"there is no user {name!r} on this machine") from error
-
-
-def can_run_as(uid: int, *paths: Path, python: str = sys.executable) -> bool:
-    """Whether `uid` can start this Python and read `paths`."""
-    script = "import os, sys; [os.listdir(p) for p in sys.argv[1:]]"
-    try:
-        ended = subprocess.run(
-            [python, "-I", "-c", script, *map(str, paths)],
-            capture_output=True,
-            cwd="/",
-            **_identity(uid),
-        )
-    except PermissionError:
-        return False
-    return ended.returncode == 0
-
-
-def _identity(uid: int | None) -> dict[str, Any]:
-    """Popen's arguments for another user; keeps the groups of AMD's device nodes."""
-    if uid is None:
-        return {}
-    nodes = [Path("/dev/kfd"), *Path("/dev/dri").glob("renderD*")]
-    groups = sorted({node.stat().st_gid for node in nodes if node.exists()} - {0})
-    try:
-        group = pwd.getpwuid(uid).pw_gid
-    except KeyError:
-        group = uid
-    return {"user": uid, "group": group, "extra_groups": groups}
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)

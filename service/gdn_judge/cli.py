@@ -7,10 +7,8 @@ cannot run it, 70 a bug of the judge.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Sequence
@@ -26,12 +24,15 @@ if TYPE_CHECKING:
 
 EXTRA = ("numpy", "scipy", "torch", "triton")  # what the client's installation lacks
 INSTALL = "pip install 'gdn-lab[kernels]'"
+# Unused in the tables of systemd (UIDS-GIDS), given by Debian on demand alone, and in a namespace.
+UIDS = range(60706, 61184)
 EXIT_PASSED, EXIT_JUDGED, EXIT_USAGE, EXIT_COULD_NOT_RUN, EXIT_BUG = 0, 1, 2, 5, 70
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Entry point; returns the exit code. Without `arguments` this process is the judge's own."""
     options = parser().parse_args(arguments)
+    options.own_process = arguments is None
     try:
         code: int = options.handler(options)
     except UsageError as error:
@@ -59,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser("run", help="run one suite and write its verdict document"))
     _add_bugs(commands.add_parser("bugs", help="spoil the gfx950 kernel on purpose; list catches"))
     _add_codeobject(commands.add_parser("codeobject", help="what the compiled kernels use"))
+    _add_account(commands.add_parser("account", help="whether a candidate has a user of its own"))
     show = commands.add_parser("schema", help="print the JSON schema of the verdict document")
     show.set_defaults(handler=_schema)
     return root
@@ -120,15 +122,53 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         metavar="N",
         help="that the emulator may use (default: the cores that this process may use)",
     )
+    _add_candidate(run)
+    out = run.add_mutually_exclusive_group(required=True)
+    out.add_argument("--out", type=Path, metavar="FILE", help="the document goes here")
+    out.add_argument("--out-fd", type=int, metavar="N", help="or into this open descriptor")
+    add("--progress", choices=("text", "json"), default="text")
+    run.set_defaults(handler=_run)
+
+
+def _add_candidate(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--candidate-user",
         metavar="NAME|UID",
-        help="run the candidate as this user (default: nobody when root)",
+        help="run the candidate as this user (default: one of --candidate-uids)",
+    )
+    add(
+        "--candidate-uids",
+        type=_uids,
+        default=UIDS,
+        metavar="A-B",
+        help=f"users without accounts, one for each run ({UIDS.start}-{UIDS.stop - 1})",
     )
     add("--work-dir", type=Path, metavar="DIR", help="where temporary folders are made")
-    add("--out", type=Path, required=True, metavar="FILE", help="the document goes here")
-    add("--progress", choices=("text", "json"), default="text")
-    run.set_defaults(handler=_run)
+
+
+def _add_account(account: argparse.ArgumentParser) -> None:
+    _add_candidate(account)
+    account.add_argument("--target", type=Path, default=Path(), metavar="DIR", help="checkout")
+    account.set_defaults(handler=_account)
+
+
+def _account(options: argparse.Namespace) -> int:
+    from gdn_judge import accounts, userns
+
+    if options.own_process:
+        userns.try_to_enter()
+    found = accounts.choose(
+        options.candidate_user,
+        options.candidate_uids,
+        options.target.resolve(),
+        options.work_dir,
+        device="cpu",
+        python=sys.executable,
+    )
+    own = f"a user of its own for each run, for instance uid {found.uid}"
+    print(f"the judge's own user: {found.why_shared}" if found.uid is None else own)
+    return EXIT_JUDGED if found.uid is None else EXIT_PASSED
 
 
 def _add_codeobject(listing: argparse.ArgumentParser) -> None:
@@ -191,38 +231,44 @@ def _at_least_one(text: str) -> int:
     return int(text)
 
 
+def _uids(text: str) -> range:
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last)):
+        raise argparse.ArgumentTypeError(f"{text!r} should read like 60706-61183")
+    return range(int(first), int(last) + 1)
+
+
 def _schema(options: argparse.Namespace) -> int:
     print(schema.text(), end="")
     return EXIT_PASSED
 
 
 def _run(options: argparse.Namespace) -> int:
+    from gdn_judge import delivery, userns
+
+    if options.out is None:
+        delivery.take(options.out_fd)
+    else:
+        delivery.clear(options.out)
+    if options.own_process:
+        userns.try_to_enter()  # before anything below starts a thread
     from gdn_judge import prepare, report, run
 
     deadline = None if options.deadline is None else time.monotonic() + options.deadline
     request, session = prepare.prepare(options, deadline)
     events: Events = report.JsonEvents() if options.progress == "json" else report.TextEvents()
     signal.signal(signal.SIGTERM, _terminate)
-    document = run.run(request, session, events, deliver=lambda d: write(d, options.out))
+
+    def deliver(document: Document) -> None:
+        if options.out is None:
+            delivery.send(document, options.out_fd)
+        else:
+            delivery.write(document, options.out)
+
+    document = run.run(request, session, events, deliver=deliver)
     return EXIT_PASSED if document.verdict is Verdict.PASSED else EXIT_JUDGED
 
 
 def _terminate(number: int, frame: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Terminated("ended by SIGTERM")
-
-
-def write(document: Document, path: Path) -> None:
-    """Write the document whole or not at all."""
-    text = document.to_json(indent=1)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -123,10 +123,11 @@ class EmulatedExecutor:
     def log_tail(self) -> str:
         return self._remote.log_tail()
 
-    def close(self) -> None:
-        self._remote.close()
+    def close(self) -> list[int]:
+        left = self._remote.close()
         if self.workers is not None:
             self.workers.close()
+        return left
 
     def capture(
         self,

@@ -10,7 +10,7 @@ the executor must be closed and a fresh one started. HostError means the machine
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -97,8 +97,8 @@ class Executor(Protocol):
         """The candidate's stdout and stderr, cut; untrusted text. Whole only after close()."""
         ...
 
-    def close(self) -> None:
-        """End every process of the candidate. Safe to call twice, never raises."""
+    def close(self) -> Sequence[int]:
+        """End every process of the candidate; the pids that could not be. Safe to call twice."""
         ...
 
 

@@ -8,11 +8,19 @@ import importlib.metadata
 import json
 import os
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gdn_judge import JUDGE_VERSION, candidate, cases, host, processes, settings
+from gdn_judge import (
+    JUDGE_VERSION,
+    accounts,
+    candidate,
+    cases,
+    delivery,
+    host,
+    processes,
+    settings,
+)
 from gdn_judge.cases import Scope
 from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import Heads
@@ -31,15 +39,7 @@ _INTERPRETER_NOTE = (
     "Triton's interpreter on a CPU: a smoke test of the kernel's logic. It shows nothing about "
     "compiled code, races between programs, or speed."
 )
-_SAME_USER_NOTE = (
-    "The candidate ran under the judge's own user, without capabilities: it could signal the judge."
-)
-_NOT_ROOT_NOTE = f"{_SAME_USER_NOTE} Only a judge that runs as root can give it another."
-_CLOSED_NOTE = (
-    f"{_SAME_USER_NOTE} The user nobody cannot run the judge's Python or read the checkout; "
-    "keep both where every user may, or name another user: --candidate-user of gdn-judge, "
-    "GDN_CANDIDATE_USER of the service."
-)
+_SHARED_NOTE = "The candidate ran under the judge's own user, without capabilities"
 
 
 def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Request, Session]:
@@ -48,13 +48,16 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         known = ", ".join(suite.value for suite in PLANS)
         raise UsageError(f"`run` has no suite {options.suite.value}; it has {known}")
     processes.harden()
-    uid, notes = _candidate_user(options.candidate_user, _checkout(options.target))
     launch = dataclasses.replace(
         process(options.target, options.import_path, options.python_path or ["."], options.chain),
         device=_torch_device(options.device, options.device_index),
-        uid=uid,
         work=options.work_dir,
     )
+    account = _account(options, launch)
+    target_name = options.target_name or launch.root.name
+    launch = dataclasses.replace(launch, uid=account.uid, shown=account.shown)
+    if account.copy is not None:
+        launch = _moved(launch, account.copy)
     scope = Scope(
         device=options.device,
         batches=options.batch_sizes,
@@ -64,15 +67,17 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
     interpreted = options.device is DeviceKind.INTERPRETER
     facts = environment()
     baseline, why_not = _baseline(options.baseline, options.suite, options.device, facts)
-    notes = [*notes, *([why_not] if why_not else [])]
+    shared = f"{_SHARED_NOTE}: {account.why_shared}" if account.uid is None else ""
+    notes = [note for note in (shared, why_not) if note]
     request = Request(
         suite=options.suite,
         scope=scope,
-        target=options.target_name or launch.root.name,
+        target=target_name,
         import_path=options.import_path,
         commit=options.commit,
         device_index=options.device_index,
         environment=facts,
+        why_shared=account.why_shared,
         notes=[*([_INTERPRETER_NOTE] if interpreted else []), *notes],
     )
     session = Session(
@@ -214,18 +219,21 @@ def _torch_device(kind: DeviceKind, index: int) -> str:
     return f"cuda:{index}" if kind in (DeviceKind.SM90, DeviceKind.GFX950) else "cpu"
 
 
-def _candidate_user(name: str | None, root: Path) -> tuple[int | None, list[str]]:
-    """(uid or None for the judge's own, notes). nobody by default where the judge is root."""
-    uid = candidate.resolve_user(name)
-    if uid == os.getuid():
-        return None, [_SAME_USER_NOTE]
-    if os.getuid() != 0:
-        if uid is not None:
-            raise UsageError("--candidate-user needs a judge that runs as root")
-        return None, [_NOT_ROOT_NOTE]
-    chosen = candidate.NOBODY if uid is None else uid
-    if candidate.can_run_as(chosen, root, candidate.AGENT):
-        return chosen, []
-    if uid is not None:
-        raise UsageError(f"user {name} cannot run {sys.executable} or read {root}")
-    return None, [_CLOSED_NOTE]
+def _moved(launch: candidate.Launch, root: Path) -> candidate.Launch:
+    """The same from a copy of its checkout, with temporary folders where they usually are."""
+    folders = [root / path.relative_to(launch.root) for path in launch.python_path]
+    return dataclasses.replace(launch, root=root, python_path=folders, work=None)
+
+
+def _account(options: argparse.Namespace, launch: candidate.Launch) -> accounts.Account:
+    account = accounts.choose(
+        options.candidate_user,
+        options.candidate_uids,
+        launch.root,
+        launch.work,
+        device=launch.device,
+        python=launch.python,
+    )
+    if options.out is not None and account.uid is not None:
+        delivery.refuse_place(options.out, account.uid)
+    return account

@@ -10,6 +10,8 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from gdn_judge.errors import HostError
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
+_REAP = Path(__file__).parent / "reap.py"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _own: set[int] = set()  # children that are the judge's own, no candidate's
 _starting = threading.Lock()  # so that no look at the tree falls between start and note
@@ -110,6 +113,60 @@ def family(root: int, adopted_from: frozenset[int]) -> list[int]:
         mine = set(tree.get(os.getpid(), [])) - adopted_from - _own
     heads = {root} | mine
     return sorted({pid for head in heads for pid in [head, *descendants(head, tree)]})
+
+
+def users() -> dict[int, list[int]]:
+    """Real uid -> pids of the living processes that can be seen."""
+    found: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                status = Path(f"/proc/{entry}/status").read_text()
+                if status.partition("\nState:\t")[2][:1] not in "ZX":
+                    uid = int(status.partition("\nUid:\t")[2].split()[0])
+                    found.setdefault(uid, []).append(int(entry))
+    return found
+
+
+def of_user(uid: int) -> list[int]:
+    return users().get(uid, [])
+
+
+def end_user(uid: int, root: int = 0, patience_s: float = 10.0) -> list[int]:
+    """Kill every process of a user; the pids that are still there after `patience_s`.
+
+    All in one system call (`reap`), without a look before: a chain of forks outruns what goes
+    from one process to the next, and is not seen by who lists them either. Needs root. The
+    child `root` is left to whoever waits for it.
+    """
+    limit = time.monotonic() + patience_s
+    while not _reaped(uid) and time.monotonic() < limit:
+        # No room for one more process, or one of them ended it: fewer of them, one by one.
+        for pid in of_user(uid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        _collect(root)
+    while (alive := of_user(uid)) and time.monotonic() < limit:
+        time.sleep(0.01)
+    return alive
+
+
+def _reaped(uid: int) -> bool:
+    """Whether the call was made that ends them all."""
+    command = [sys.executable, "-I", str(_REAP), str(uid)]
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 0
+    except BlockingIOError:
+        return False
+
+
+def _collect(root: int) -> None:
+    """The dead among this process's children count as processes until they are collected."""
+    with _starting:
+        mine = set(children().get(os.getpid(), [])) - _own - {root}
+    for pid in mine:
+        if _is_gone(pid):
+            _reap(pid)
 
 
 def usage(pids: list[int]) -> Usage:

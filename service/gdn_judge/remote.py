@@ -93,9 +93,8 @@ class RemoteExecutor:
     def log_tail(self) -> str:
         return self._candidate.log_tail() if self._candidate is not None else ""
 
-    def close(self) -> None:
-        if self._candidate is not None:
-            self._candidate.close()
+    def close(self) -> list[int]:
+        return self._candidate.close() if self._candidate is not None else []
 
 
 class Plan:

@@ -56,6 +56,7 @@ class Session:
     roundings_seen: set[Rounding] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     log: str = ""
+    left_behind: list[int] = field(default_factory=list)  # pids that could not be ended
     facts: dict[str, Scalar] = field(default_factory=dict)
     _executor: Executor | None = None
     _in_vain: CandidateError | None = None
@@ -119,7 +120,7 @@ class Session:
         """End the candidate; the next call gets a fresh one."""
         executor, self._executor = self._executor, None
         if executor is not None:
-            executor.close()
+            self.left_behind += executor.close()
             self.log = (self.log + executor.log_tail())[-_LOG_LIMIT:]
 
     def limit(self, operands: Operands) -> float:

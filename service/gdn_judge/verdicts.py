@@ -37,6 +37,7 @@ class Request:
     commit: str | None = None
     device_index: int = 0
     environment: dict[str, Scalar] = field(default_factory=dict)
+    why_shared: str = ""  # why the candidate has no user of its own; "" where it has one
     notes: Sequence[str] = ()
 
     @property
@@ -65,6 +66,9 @@ def document(
     verdict, reason, failure = _verdict(progress, reached)
     if verdict is Verdict.PASSED and session.compared:
         reason = f"{reason}; {session.compared}"
+    doubt = _doubt(request, session)
+    if verdict is Verdict.PASSED and doubt:
+        verdict, reason = Verdict.INCONCLUSIVE, f"{reason}, but {doubt}"
     kernels = _kernels(session)
     made = Document(
         suite=request.suite,
@@ -126,6 +130,16 @@ def _verdict(
     if not reached:
         return Verdict.INCONCLUSIVE, "no case was planned", None
     return Verdict.PASSED, f"all {count} cases passed" if count > 1 else "the case passed", None
+
+
+def _doubt(request: Request, session: Session) -> str:
+    """Why the judge cannot stand for what it saw, or "": the candidate may have reached it."""
+    if session.left_behind:
+        pids = ", ".join(map(str, session.left_behind))
+        return f"processes of the candidate could not be ended ({pids})"
+    if request.why_shared:
+        return f"the candidate had no user of its own: {request.why_shared}"
+    return ""
 
 
 def _not_run(planned: Planned) -> Case:

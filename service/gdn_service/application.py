@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from types import FrameType
 
 import structlog
@@ -52,7 +53,7 @@ def migrate(settings: Settings) -> None:
     Raises SettingsError for a data folder that cannot be made, DatabaseUnavailable.
     """
     try:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        _close_data_dir(settings)
     except OSError as error:
         raise SettingsError(
             f"the data folder {settings.data_dir.absolute()} cannot be made: {error.strerror}; "
@@ -64,6 +65,25 @@ def migrate(settings: Settings) -> None:
     finally:
         store.close()
     migrate_queue(settings)
+
+
+def _close_data_dir(settings: Settings) -> None:
+    """Nobody but the service's account reads what it keeps: tokens, leases, every target's trees.
+
+    A candidate is shown its own tree (`gdn_judge.enter`). A data folder that was there before is
+    left as it is, and everything of ours in it closed.
+    """
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folders = (settings.mirrors_dir, settings.trees_dir, settings.work_dir, settings.locks_dir)
+    for folder in folders:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)
+    for url in (settings.store_url, settings.queue_url):
+        if url.startswith("sqlite:///"):
+            path = Path(url.removeprefix("sqlite:///"))
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            path.chmod(0o600)
 
 
 @contextmanager

@@ -9,9 +9,10 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
@@ -19,7 +20,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gdn_judge.document import DeviceKind
 from gdn_service.errors import DatabaseUnavailable, DeviceUnavailable, EngineError
-from gdn_service.runner.account import UNPRIVILEGED, candidate_account
 from gdn_service.runner.amd import AmdProbe, ask_amdsmi
 from gdn_service.runner.engine import Engine
 from gdn_service.runner.kfd import KfdProbe
@@ -95,9 +95,7 @@ def _git(_settings: Settings) -> Iterator[Finding]:
 
 
 def _data_dir(settings: Settings) -> Iterator[Finding]:
-    existing = settings.data_dir.absolute()
-    while not existing.exists():
-        existing = existing.parent
+    existing = _existing(settings.data_dir)
     if not os.access(existing, os.W_OK):
         yield _missing(
             "data folder", f"{settings.data_dir} cannot be written", "set GDN_DATA_DIR to another"
@@ -296,18 +294,40 @@ def _engine(engine: Engine, settings: Settings) -> Iterator[Finding]:
 
 
 def _account(settings: Settings) -> Iterator[Finding]:
-    if settings.runner == "docker" or candidate_account(settings.candidate_user, settings.data_dir):
-        yield _ok("account", "the candidate runs under an account of its own")
-    elif os.geteuid() == 0:
-        yield _note(
-            "account",
-            f"root, but {UNPRIVILEGED} cannot run {sys.executable} or enter {settings.data_dir}: "
-            "judge and candidate share this account",
-            "keep both where every user may read, or set GDN_CANDIDATE_USER",
-        )
-    else:
-        yield _note(
-            "account",
-            "not root: judge and candidate share this account",
-            "run the worker as root, or in the container of docker/",
-        )
+    """The judge is asked, as it is started for a run: it tries it."""
+    if settings.runner == "docker":
+        yield _ok("account", "the candidate runs under an account of its own in its container")
+        return
+    existing = _existing(settings.data_dir)
+    words = ["account", "--work-dir", str(existing), "--candidate-uids", settings.candidate_uids]
+    if settings.candidate_user:
+        words += ["--candidate-user", settings.candidate_user]
+    try:
+        with tempfile.TemporaryDirectory(prefix="gdn-doctor-", dir=existing) as tree:
+            Path(tree).chmod(0o755)  # as a checkout is
+            done = subprocess.run(
+                [*settings.judge_argv, *words, "--target", tree],
+                capture_output=True,
+                text=True,
+                env=base_environment(),
+                check=False,
+            )
+    except OSError as error:
+        yield _missing("account", f"the judge cannot be asked: {error}", "check GDN_JUDGE_COMMAND")
+        return
+    if done.returncode == 0:
+        yield _ok("account", f"the candidate has {done.stdout.strip()}")
+        return
+    said = (done.stdout.strip() or done.stderr.strip() or "no message").splitlines()[-1]
+    yield _missing(
+        "account",
+        f"the candidate has {said}",
+        "until then every run that would pass is inconclusive; README.md, "
+        "'Run a worker on a GPU host'",
+    )
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that there is."""
+    folder = folder.absolute()
+    return next(path for path in (folder, *folder.parents) if path.exists())

@@ -21,6 +21,7 @@
       │         ├─ BundleInvalid
       │         └─ IdempotencyMismatch
       ├─ GitError                 a git process failed
+      │    ├─ GitOverLimit        what it read needs more memory, time or room than git may take
       │    └─ MirrorError         the target's repository cannot be reached
       ├─ TreeError                the commit's tree cannot be exported
       ├─ RunnerError              the judge process could not be run or left no valid document
@@ -151,6 +152,10 @@ class IdempotencyMismatch(InvalidRequest):
 
 class GitError(ServiceError):
     """A git process failed; the message holds its last words."""
+
+
+class GitOverLimit(GitError):
+    """What git was given to read takes more than git may; the message names the limit."""
 
 
 class MirrorError(GitError):

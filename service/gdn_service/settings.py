@@ -55,8 +55,11 @@ class Settings(BaseSettings):
     emulator_processes: int = Field(0, ge=0)
     """Processes of one emulating judge; 0: as many as the cores that it may use."""
     candidate_user: str = ""
-    """Account that the candidate runs under: a name or uid; empty: nobody, where the worker is
-    root and that account can run the interpreter; in a container an account for each run."""
+    """Account that the candidate runs under, by name or uid, if it must be that one: nothing else
+    may use it, and one run at a time has it. Empty: a user of its own for each run."""
+    candidate_uids: str = "60706-61183"
+    """Uids for these users, one for each run; none with an account is taken. A worker that is not
+    root has as many of its own as /etc/subuid gives it. Containers have uids from 200000 on."""
     runner: Literal["process", "docker"] = "process"
     """`docker` isolates; `process` runs the judge as a plain process tree."""
     docker_host: str = ""
@@ -113,7 +116,17 @@ class Settings(BaseSettings):
     tree_max_bytes: int = Field(512 << 20, ge=1)
     """Largest commit's tree, exported."""
     tree_max_files: int = Field(50_000, ge=1)
-    """Most files in a commit's tree."""
+    """Most files and folders in a commit's tree."""
+    tree_max_depth: int = Field(64, ge=1)
+    """Most names in a path of a commit's tree."""
+    tree_max_path: int = Field(1000, ge=1, le=4000)
+    """Longest path in a commit's tree, in bytes."""
+    git_memory_bytes: int = Field(4 << 30, ge=64 << 20)
+    """Address space of one git process: what a commit or a bundle may unfold to in memory."""
+    git_timeout_s: float = Field(300, gt=0)
+    """Longest run of one git process."""
+    request_max_bytes: int = Field(64 << 10, ge=1 << 10)
+    """Largest body of a request to the API, bundles left out; a longer one is not read."""
     document_max_bytes: int = Field(64 << 20, ge=1)
     """Largest verdict document that is taken from a judge."""
     log_max_bytes: int = Field(4 << 20, ge=1)
@@ -162,6 +175,14 @@ class Settings(BaseSettings):
         for word in value:
             if word not in known:
                 raise ValueError(f"unknown device kind {word!r}; known: {', '.join(sorted(known))}")
+        return value
+
+    @field_validator("candidate_uids")
+    @classmethod
+    def _uids(cls, value: str) -> str:
+        first, _, last = value.partition("-")
+        if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last)):
+            raise ValueError(f"{value!r} should read like 60706-61183")
         return value
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ is among them and must pass.
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 import shutil
@@ -24,7 +25,7 @@ HERE = Path(__file__).parent
 CANDIDATES = sorted((HERE / "candidates").glob("*.py"))
 PLAIN = HERE.parent / "support" / "plain_op.py"
 KNOWN = {"verdict", "outcomes", "reason", "others_pass", "gone"}
-KNOWN |= {"log_has", "log_lacks", "log_below"}
+KNOWN |= {"log_has", "log_lacks", "log_below", "no_process"}
 
 
 def constants(path: Path) -> dict[str, Any]:
@@ -71,6 +72,7 @@ def judge(path: Path, folder: Path) -> Document:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_user")
 @pytest.mark.parametrize("path", CANDIDATES, ids=lambda path: path.stem)
 def test_candidate(path: Path, tmp_path: Path) -> None:
     expected = constants(path)["EXPECT"]
@@ -94,7 +96,18 @@ def test_candidate(path: Path, tmp_path: Path) -> None:
         pids = re.findall(rf"{expected['gone']} (\d+)", document.log_tail)
         assert pids, shown
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    if "no_process" in expected:
+        assert expected["no_process"] not in names_of_processes()
     assert not Path("/tmp/gdn-judge-was-fooled").exists()
+
+
+def names_of_processes() -> set[str]:
+    """Twice: a process that is about to hand on to the next is there one of the times."""
+    found = set()
+    for path in [*Path("/proc").glob("[0-9]*/comm"), *Path("/proc").glob("[0-9]*/comm")]:
+        with contextlib.suppress(OSError):
+            found.add(path.read_text().strip())
+    return found
 
 
 def test_every_candidate_says_what_to_expect() -> None:
@@ -107,4 +120,4 @@ def test_every_candidate_says_what_to_expect() -> None:
 def test_every_threat_to_a_judge_on_a_cpu_has_a_candidate() -> None:
     """9 and 10 need a device's timers (tests/gpu); 11 is the interleaving, a unit test."""
     named = {int(match[1]) for path in CANDIDATES if (match := re.match(r"t(\d+)_", path.stem))}
-    assert named == set(range(1, 25)) - {9, 10, 11}
+    assert named == set(range(1, 25)) - {9, 10, 11} | {36}

@@ -301,7 +301,7 @@ def test_a_bundle_that_grows_past_the_limit_by_what_it_builds_on_is_refused(
         assert answer.status_code == status, answer.text
     told = problem(answer, 413, "payload_too_large")
     assert told["detail"].startswith("with the earlier commits that it builds on")
-    assert told["detail"].endswith("bytes, and may have 100000; push those commits")
+    assert told["detail"].endswith("over 100000 bytes (GDN_BUNDLE_MAX_BYTES); push those commits")
     problem(api.submit(sha), 404, "unknown_commit")
 
 

@@ -74,6 +74,7 @@ def real(tmp_path: Path, repo: Repo) -> Iterator[Bench]:
 
 @needs_clone
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_user")
 def test_the_real_judge_behind_the_service(real: Bench) -> None:
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -83,6 +84,9 @@ def test_the_real_judge_behind_the_service(real: Bench) -> None:
     assert (job["state"], job["reason"]) == ("passed", "")
     document = real.http.get(f"/runs/{job['runs'][0]['id']}/document").json()
     assert document["commit"] == head
+    assert not any("own user" in note for note in document["notes"])
+    closed = [path for path in real.settings.data_dir.iterdir() if path.suffix != ".log"]
+    assert {oct(path.stat().st_mode & 0o077) for path in closed} == {"0o0"}
     assert document["planned"] == [case["id"] for case in document["cases"]]
     assert "[passed]" in real.text(job["id"])
     missing = real.wait(real.submit(head, target="nothing", **asked)["id"], timeout_s=280)

@@ -6,6 +6,7 @@ runs in test_demo.py.
 
 from __future__ import annotations
 
+import resource
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from sqlalchemy import func, select
 from gdn_service import application
 from gdn_service.runner.locks import device_lock
 from gdn_service.store.models import Case, Document, Run
+from support import bombs
 from support.service_bench import Bench, Repo, bench, postgres_database, processes_under
 
 
@@ -157,7 +159,7 @@ def test_a_commit_that_cannot_be_exported_fails_by_name(stopped: Bench) -> None:
     stopped.start(GDN_TREE_MAX_BYTES="100")
     job = stopped.wait(stopped.submit(stopped.repo.commit("big", {"big": "x" * 200}))["id"])
     assert (job["state"], job["failure_class"]) == ("error", "candidate")
-    assert "bytes; 100 are allowed" in job["reason"]
+    assert job["reason"].endswith("has over 100 bytes (GDN_TREE_MAX_BYTES)")
 
 
 @pytest.mark.parametrize("behaviour", ["hang", "stubborn"])
@@ -305,3 +307,25 @@ def test_a_job_queued_while_no_worker_ran_is_found(stopped: Bench) -> None:
         tx.jobs.add(copy, [run])
     stopped.start()
     assert stopped.wait("jlost")["state"] == "passed"
+
+
+def test_a_bundle_that_unfolds_is_the_commits_fault_and_costs_no_memory(stopped: Bench) -> None:
+    """10^8 files in under 2 kB, as anyone with scope submit may send."""
+    dev = Repo(stopped.settings.data_dir.parent / "dev")
+    sha = bombs.commit(dev, bombs.many_files(dev))
+    path = dev.path / "sent.bundle"
+    dev.git("bundle", "create", "--quiet", str(path), "bomb")
+    assert path.stat().st_size < 2000
+    stopped.start()
+    assert stopped.process is not None
+    resource.prlimit(stopped.process.pid, resource.RLIMIT_AS, (3 << 30, 3 << 30))
+    octets = {"Content-Type": "application/octet-stream"}
+    answer = stopped.http.post(
+        "/bundles", params={"target": "demo"}, content=path.read_bytes(), headers=octets
+    )
+    assert answer.status_code == 201, answer.text
+    job = stopped.wait(stopped.submit(sha, bundle=answer.json()["id"])["id"])
+    assert (job["state"], job["failure_class"]) == ("error", "candidate")
+    assert "over 50000 files and folders (GDN_TREE_MAX_FILES)" in job["reason"]
+    good = stopped.wait(stopped.submit(stopped.repo.behave(all="pass"))["id"])
+    assert good["state"] == "passed"

@@ -38,7 +38,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
             yield url, token
 
 
-DOCUMENT = build_app(cast(Context, None)).openapi()
+SETTINGS = bench_settings(Path("nowhere"), "")
+# The document needs the settings alone.
+BARE = Context(settings=SETTINGS, store=cast(Any, None), checkouts=cast(Any, None),
+               jobs=cast(Any, None))  # fmt: skip
+DOCUMENT = build_app(BARE).openapi()
 schema = schemathesis.openapi.from_dict(DOCUMENT)
 load_all_checks()
 # Whether a well-formed suite, commit or target exists is not in the document.
@@ -92,3 +96,19 @@ def test_every_success_has_a_schema() -> None:
         assert good, name
         for answer in good:
             assert all("schema" in body for body in answer["content"].values()), name
+
+
+def test_every_body_has_a_limit_that_the_document_names() -> None:
+    limits = {"post /api/v1/bundles": SETTINGS.bundle_max_bytes}
+    posts = [found for found in _operations(DOCUMENT) if not found[0].startswith("get ")]
+    assert len(posts) >= 4
+    for name, operation in posts:
+        limit = limits.get(name, SETTINGS.request_max_bytes)
+        assert f"over {limit} bytes" in operation["responses"]["413"]["description"], name
+        if "requestBody" in operation:
+            assert operation["requestBody"]["x-max-bytes"] == limit, name
+            assert f"at most {limit} bytes" in operation["requestBody"]["description"], name
+    assert [name for name, found in _operations(DOCUMENT) if "requestBody" in found] == [
+        "post /api/v1/bundles",
+        "post /api/v1/jobs",
+    ]

@@ -23,6 +23,7 @@ class LocalExecutor:
         self.op, self.deaths = op, deaths if deaths is not None else []
         self.declarations = declarations or {}
         self.calls, self.starts, self.closes = 0, 0, 0
+        self.left: list[int] = []  # pids that close() says it could not end
 
     def start(self) -> Hello:
         self.starts += 1
@@ -53,5 +54,6 @@ class LocalExecutor:
     def log_tail(self) -> str:
         return f"log of start {self.starts}\n"
 
-    def close(self) -> None:
+    def close(self) -> list[int]:
         self.closes += 1
+        return self.left

@@ -2,7 +2,8 @@
 
 What it does comes from ``behaviour.json`` in the tree under test:
 {"<suite>" or "all": "pass" | "fail" | "hang" | "stubborn" | "crash" | "silent" | "nan" |
-"flood" | "other" | "partial" | "daemon" | "host" | "last look" | "cannot" | "slow" | "paced",
+"flood" | "torn" | "long" | "forged" | "other" | "partial" | "daemon" | "host" | "last look" |
+"cannot" | "slow" | "paced",
  "canary": [us before, us after]}.
 """
 
@@ -63,11 +64,39 @@ def main() -> int:
     text = document.to_json()
     if behaviour == "nan":
         text = text.replace('"duration_s": 0.5', '"duration_s": NaN')
-    scratch = Path(arguments.out + ".tmp")
-    scratch.write_text(text)
-    scratch.rename(arguments.out)
+    deliver(arguments, text.encode())
     emit(event="finished", verdict=str(verdict), reason=document.reason)
     return 0 if verdict is Verdict.PASSED else 1
+
+
+def deliver(arguments: argparse.Namespace, data: bytes) -> None:
+    if arguments.out_fd is None:
+        scratch = Path(arguments.out + ".tmp")
+        scratch.write_bytes(data)
+        scratch.rename(arguments.out)
+        return
+    with os.fdopen(arguments.out_fd, "wb") as stream:
+        stream.write(b"%d\n" % len(data) + data)
+
+
+def do_torn(arguments: argparse.Namespace) -> int:
+    """Ends in the middle of its document."""
+    os.write(arguments.out_fd, b"1000\n{")
+    return 0
+
+
+def do_long(arguments: argparse.Namespace) -> int:
+    """Sends more than any document may have."""
+    with os.fdopen(arguments.out_fd, "wb") as stream:
+        stream.write(b"3000000\n" + b"x" * 3_000_000)
+    return 0
+
+
+def do_forged(arguments: argparse.Namespace) -> int:
+    """Leaves a document where one used to be looked for, and sends none."""
+    text = build(arguments, Verdict.PASSED).to_json()
+    Path(arguments.work_dir, "verdict.json").write_text(text)
+    return 0
 
 
 def do_hang(_arguments: argparse.Namespace) -> None:
@@ -216,10 +245,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("command", choices=["run"])
     for name in ("target", "import-path", "chain", "target-name", "commit", "suite", "device"):
         parser.add_argument(f"--{name}")
-    for name in ("batch-sizes", "heads", "candidate-user", "work-dir", "out", "progress"):
+    for name in ("batch-sizes", "heads", "candidate-user", "work-dir", "out", "progress",
+                 "candidate-uids"):  # fmt: skip
         parser.add_argument(f"--{name}")
     parser.add_argument("--python-path", action="append")
     parser.add_argument("--device-index", type=int)
+    parser.add_argument("--out-fd", type=int)
     parser.add_argument("--deadline", type=float)
     parser.add_argument("--call-timeout", type=float)
     parser.add_argument("--baseline", type=Path)

@@ -72,11 +72,12 @@ class Compiler(EmulatedExecutor):
         logs = [super().log_tail(), *(executor.log_tail() for executor, _ in self._others.values())]
         return "".join(logs)
 
-    def close(self) -> None:
-        super().close()
+    def close(self) -> list[int]:
+        left = super().close()
         for executor, _ in self._others.values():
-            executor.close()
+            left += executor.close()
         self._others.clear()
+        return left
 
 
 def with_codes(captured: Captured, codes: Mapping[str, Code]) -> list[tuple[Launched, Code]]:

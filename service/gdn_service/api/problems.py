@@ -50,11 +50,17 @@ def install(app: FastAPI) -> None:
 
 def _request_error(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, errors.RequestError)
+    return of_request_error(error)
+
+
+def of_request_error(error: errors.RequestError) -> JSONResponse:
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
     return problem(error.status, error.code, error.title, str(error), error.extra, headers)
 
 
 def _repository_error(_request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, errors.GitOverLimit):
+        return problem(422, "invalid_request", "Invalid request", f"not a usable commit: {error}")
     return problem(503, "repository_unavailable", "Repository unavailable", str(error))
 
 

@@ -24,6 +24,7 @@ from gdn_service.errors import (
     InvalidRequest,
     NotCancellable,
     NotFound,
+    PayloadTooLarge,
     Unauthorised,
     UnknownCommit,
     UnknownDeviceKind,
@@ -64,6 +65,7 @@ Id = Annotated[str, Path(pattern=r"^[a-z0-9]{1,20}$", examples=[schemas.JOB_ID])
             DeviceKindNotServed,
             IdempotencyMismatch,
             RepositoryUnavailable,
+            PayloadTooLarge,
         ),
     },
 )
@@ -135,7 +137,9 @@ def job(context: Ctx, _token: Reader, job_id: Id) -> schemas.JobOut:
     "/jobs/{job_id}/cancel",
     summary="Cancel; idempotent",
     description="A job that no live worker has ends at once, a running one within seconds.",
-    responses=problems.responses(*_ACCESS, NotFound, NotCancellable, InvalidRequest),
+    responses=problems.responses(
+        *_ACCESS, NotFound, NotCancellable, InvalidRequest, PayloadTooLarge
+    ),
 )
 def cancel(context: Ctx, _token: Submitter, job_id: Id) -> schemas.JobOut:
     return _answer(context, context.jobs.cancel(job_id).id)
@@ -145,7 +149,7 @@ def cancel(context: Ctx, _token: Submitter, job_id: Id) -> schemas.JobOut:
     "/jobs/{job_id}/retry",
     summary="A new job with the same inputs",
     status_code=201,
-    responses=problems.responses(*_ACCESS, NotFound, Conflict, InvalidRequest),
+    responses=problems.responses(*_ACCESS, NotFound, Conflict, InvalidRequest, PayloadTooLarge),
 )
 def retry(context: Ctx, token: Submitter, job_id: Id) -> schemas.JobOut:
     return _answer(context, context.jobs.retry(job_id, token).id)

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from gdn_judge.document import DeviceKind
 from gdn_service.api import problems, schemas, views
 from gdn_service.api.context import Context, Ctx, Reader, Submitter
+from gdn_service.api.door import too_large
 from gdn_service.clock import now
 from gdn_service.errors import (
     AmbiguousCommit,
@@ -178,7 +179,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
-            raise PayloadTooLarge(f"a bundle may have {limit} bytes; push the commit instead")
+            raise too_large(limit, "GDN_BUNDLE_MAX_BYTES")
         chunks.append(chunk)
     return b"".join(chunks)
 

@@ -29,7 +29,7 @@ import structlog
 from dbos import DBOS
 
 from gdn_judge.document import FailureClass, Verdict
-from gdn_service.errors import GitError, WorkerStopping
+from gdn_service.errors import GitError, GitOverLimit, WorkerStopping
 from gdn_service.jobs import placement
 from gdn_service.jobs.assignment import Assignment, load_assignment, load_job
 from gdn_service.jobs.judging import Judged, Result, SuiteJudge, failed
@@ -181,8 +181,7 @@ class JobFlow:
             checkout = self.checkouts.export(target, job.commit_sha, job.bundle_id)
             facts = self.checkouts.resolve(target, job.commit_sha)
         except CHECKOUT_ERRORS as error:
-            kind = FailureClass.HOST if isinstance(error, GitError) else FailureClass.CANDIDATE
-            return _failure(kind, f"the commit cannot be checked out: {error}")
+            return _failure(_at_fault(error), f"the commit cannot be checked out: {error}")
         with self.store.write() as tx:
             tx.targets.add_commit(
                 Commit(
@@ -286,6 +285,12 @@ def given_up(judged: Judged, tries: int) -> Judged:
 def _step(name: str, function: Callable[..., T], *arguments: Any) -> T:
     """Run once and for all: a recorded result is returned without running again."""
     return DBOS.run_step({"name": name}, function, *arguments)
+
+
+def _at_fault(error: Exception) -> FailureClass:
+    """A commit that git cannot hold within its limits is at fault, not the host."""
+    by_host = isinstance(error, GitError) and not isinstance(error, GitOverLimit)
+    return FailureClass.HOST if by_host else FailureClass.CANDIDATE
 
 
 def _failure(failure_class: FailureClass, reason: str) -> Failure:

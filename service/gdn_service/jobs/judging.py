@@ -20,7 +20,6 @@ from gdn_service.jobs.baseline import Baseline, find_baseline
 from gdn_service.jobs.idleness import Assertion, Stay, canaries
 from gdn_service.jobs.states import RunState
 from gdn_service.jobs.verdicts import clean, read_document
-from gdn_service.runner.account import candidate_account
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, Runner
 from gdn_service.runner.checkouts import Checkouts
 from gdn_service.runner.inventory import HeldDevice, Inventory, LocalDevice
@@ -103,7 +102,8 @@ class SuiteJudge:
         tree = self.checkouts.export(asked.target, job.commit_sha, job.bundle_id).path
         work_dir = self.settings.work_dir / run.id
         shutil.rmtree(work_dir, ignore_errors=True)
-        work_dir.mkdir(parents=True)
+        # It may be there: what another user left of a run that was killed is not ours to remove.
+        work_dir.mkdir(parents=True, exist_ok=True)
         device = held.device
         before = Assertion(at=now(), report=held.idle, others=self.inventory.load(device))
         with self.store.write() as tx:
@@ -281,7 +281,8 @@ class SuiteJudge:
             batch_sizes=job.batch_sizes,
             heads=job.heads,
             quick=job.quick,
-            candidate_user=candidate_account(settings.candidate_user, tree),
+            candidate_user=settings.candidate_user,
+            candidate_uids=settings.candidate_uids,
             work_dir=work_dir,
             # The judge ends by itself, with a document, before the outer deadline.
             deadline_s=max(settings.suite_timeout_s - 2 * settings.stop_grace_s, 1.0),

@@ -148,7 +148,8 @@ class Worker:
     def _lock_data_dir(self) -> None:
         """Two workers on one data folder would share a name, mirrors and locks."""
         self._settings.data_dir.mkdir(parents=True, exist_ok=True)
-        lock = open(self._settings.data_dir / "worker.lock", "a+")  # noqa: SIM115
+        path = self._settings.data_dir / "worker.lock"
+        lock = open(path, "a+", opener=lambda path, flags: os.open(path, flags, 0o600))  # noqa: SIM115
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

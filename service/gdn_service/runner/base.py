@@ -30,7 +30,8 @@ class JudgeRequest:
     `device_nodes` are its device files with their group ids (AMD), `cpus` and
     `memory_nodes` the kernel's lists of the cores and NUMA nodes near it. `baseline` is
     an earlier document, `commits_behind` how far. `emulator_processes` bounds those of
-    the emulator; 0 leaves them to the judge.
+    the emulator; 0 leaves them to the judge. `candidate_uids` like "60706-61183" are for
+    candidates without a `candidate_user`.
     """
 
     tree: Path
@@ -57,6 +58,7 @@ class JudgeRequest:
     baseline: Path | None = None
     commits_behind: int | None = None
     emulator_processes: int = 0
+    candidate_uids: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +100,11 @@ class Runner(Protocol):
     def run(self, request: JudgeRequest, control: RunControl) -> JudgeOutcome: ...
 
 
-def judge_arguments(request: JudgeRequest, out: Path) -> list[str]:
-    """The judge's command line for a request (after the command itself)."""
+def judge_arguments(request: JudgeRequest, out: Sequence[str]) -> list[str]:
+    """The judge's command line for a request (after the command itself).
+
+    `out` are the words that say where the document goes.
+    """
     arguments = [
         "run",
         *("--target", str(request.tree)),
@@ -112,7 +117,7 @@ def judge_arguments(request: JudgeRequest, out: Path) -> list[str]:
         *("--deadline", f"{request.deadline_s:g}"),
         *("--call-timeout", f"{request.call_timeout_s:g}"),
         *("--work-dir", str(request.work_dir)),
-        *("--out", str(out)),
+        *out,
         *("--progress", "json"),
     ]
     for folder in request.python_path:
@@ -131,6 +136,8 @@ def judge_arguments(request: JudgeRequest, out: Path) -> list[str]:
         arguments += ["--processes", str(request.emulator_processes)]
     if request.candidate_user:
         arguments += ["--candidate-user", request.candidate_user]
+    if request.candidate_uids:
+        arguments += ["--candidate-uids", request.candidate_uids]
     if request.quick:
         arguments.append("--quick")
     return arguments

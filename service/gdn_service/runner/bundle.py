@@ -12,7 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gdn_service.errors import BundleInvalid, GitError, PayloadTooLarge, ServiceError
+from gdn_service.errors import (
+    BundleInvalid,
+    GitError,
+    GitOverLimit,
+    PayloadTooLarge,
+    ServiceError,
+)
 from gdn_service.runner.git import FULL_SHA, Git
 from gdn_service.runner.mirror import QUARANTINE, UPSTREAM, Mirror
 
@@ -48,12 +54,13 @@ def receive_bundle(
     Raises BundleInvalid, and PayloadTooLarge for more than `max_bytes` to keep.
     """
     with _imported(git, mirror, bundle_id, content) as bundle:
-        kept = rebuilt(git, mirror, bundle_id) or content
-        if len(kept) > max_bytes:
+        try:
+            kept = rebuilt(git, mirror, bundle_id, max_bytes) or content
+        except GitOverLimit as error:
             raise PayloadTooLarge(
                 "with the earlier commits that it builds on and that are not pushed "
-                f"the bundle has {len(kept)} bytes, and may have {max_bytes}; push those commits"
-            )
+                f"the bundle is too large: {error}; push those commits"
+            ) from error
         return list(bundle.heads), kept
 
 
@@ -79,17 +86,23 @@ def _imported(git: Git, mirror: Mirror, bundle_id: str, content: bytes) -> Itera
             raise
 
 
-def rebuilt(git: Git, mirror: Mirror, bundle_id: str) -> bytes | None:
+def rebuilt(git: Git, mirror: Mirror, bundle_id: str, max_bytes: int) -> bytes | None:
     """An imported bundle made anew on what the repository itself has, and nothing else.
 
     A client's may build on commits of an earlier bundle, which only this host's mirror
     has; this one any other host can import. None where all of it is pushed by now.
+    Raises GitOverLimit for more than `max_bytes`.
     """
     wanted = _refs(git, mirror, bundle_id)
     pushed = ["--not", f"--glob={UPSTREAM}/*"]
     if not git.run(["rev-list", "--max-count=1", *wanted, *pushed], git_dir=mirror.path):
         return None
-    return git.run(["bundle", "create", "--quiet", "-", *wanted, *pushed], git_dir=mirror.path)
+    return git.run(
+        ["bundle", "create", "--quiet", "-", *wanted, *pushed],
+        git_dir=mirror.path,
+        max_bytes=max_bytes,
+        limit_name="GDN_BUNDLE_MAX_BYTES",
+    )
 
 
 def parse_bundle(content: bytes) -> Bundle:

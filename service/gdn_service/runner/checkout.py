@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from gdn_service.errors import TreeError
 from gdn_service.runner.git import Git, full_sha
@@ -23,12 +22,22 @@ from gdn_service.runner.mirror import Mirror
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 MAX_LINK_BYTES = 4096
+_FOLDER = "040000"
+_HEAD_BYTES = 200  # more than git writes before a path: mode, kind, object, size
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
+    """Of a commit's tree: bytes of its files, files and folders, names and bytes of a path.
+
+    The defaults are those of the settings `GDN_TREE_MAX_DEPTH` and `GDN_TREE_MAX_PATH`.
+    """
+
     max_bytes: int
     max_files: int
+    max_depth: int = 64
+    max_path: int = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +62,7 @@ def export_tree(git: Git, mirror: Mirror, sha: str, trees: Path, limits: Limits)
     if destination.exists():
         return Checkout(path=destination, notes=())
     trees.mkdir(parents=True, exist_ok=True)
-    entries = _list(git, mirror, sha)
-    _check_limits(entries, limits)
+    entries = _list(git, mirror, sha, limits)
     scratch = Path(tempfile.mkdtemp(prefix=".export-", dir=trees))
     try:
         notes = _write(git, mirror, entries, scratch)
@@ -65,85 +73,121 @@ def export_tree(git: Git, mirror: Mirror, sha: str, trees: Path, limits: Limits)
     return Checkout(path=destination, notes=tuple(notes))
 
 
-def _list(git: Git, mirror: Mirror, sha: str) -> list[Entry]:
-    listed = git.run(
-        ["ls-tree", "-r", "-z", "-l", "--full-tree", "--end-of-options", sha],
-        git_dir=mirror.path,
-    )
-    return [_entry(record) for record in listed.split(b"\0") if record]
+def _list(git: Git, mirror: Mirror, sha: str, limits: Limits) -> list[Entry]:
+    """The files of the tree. Read only as far as the limits go: trees that hold each other
+    make 10^8 files of a few hundred bytes. Folders count, since they can do so without files.
+    """
+    words = ["ls-tree", "-r", "-t", "-z", "-l", "--full-tree", "--end-of-options", sha]
+    entries, total = [], 0
+    with git.reading(words, git_dir=mirror.path) as pieces:
+        for number, record in enumerate(_records(pieces, limits), start=1):
+            if number > limits.max_files:
+                raise TreeError(
+                    f"the commit has over {limits.max_files} files and folders (GDN_TREE_MAX_FILES)"
+                )
+            entry = _entry(record, limits)
+            total += entry.size
+            if total > limits.max_bytes:
+                raise TreeError(
+                    f"the commit's tree has over {limits.max_bytes} bytes (GDN_TREE_MAX_BYTES)"
+                )
+            if entry.mode != _FOLDER:
+                entries.append(entry)
+    return entries
 
 
-def _entry(record: bytes) -> Entry:
+def _records(pieces: Iterator[bytes], limits: Limits) -> Iterator[bytes]:
+    """What is between the NULs; a record that does not end is not waited for."""
+    rest = b""
+    for piece in pieces:
+        *records, rest = (rest + piece).split(b"\0")
+        yield from records
+        if len(rest) > limits.max_path + _HEAD_BYTES:
+            raise _too_long(limits)
+
+
+def _entry(record: bytes, limits: Limits) -> Entry:
     head, _, name = record.partition(b"\t")
     mode, _kind, sha, size = head.decode().split()
+    if len(name) > limits.max_path:
+        raise _too_long(limits)
     try:
         path = name.decode()
     except UnicodeDecodeError as error:
         raise TreeError(f"the commit holds a file name that is not UTF-8: {name!r}") from error
-    _check_path(path)
+    _check_path(path, limits)
     return Entry(mode=mode, sha=sha, size=0 if size == "-" else int(size), path=path)
 
 
-def _check_path(path: str) -> None:
+def _too_long(limits: Limits) -> TreeError:
+    return TreeError(f"the commit holds a path of over {limits.max_path} bytes (GDN_TREE_MAX_PATH)")
+
+
+def _check_path(path: str, limits: Limits) -> None:
     parts = path.split("/")
-    if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts) or len(path) > 1000:
+    if len(parts) > limits.max_depth:
+        raise TreeError(
+            f"the commit holds a path of over {limits.max_depth} names (GDN_TREE_MAX_DEPTH)"
+        )
+    if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise TreeError(f"the commit holds an unusable path: {path[:100]!r}")
-
-
-def _check_limits(entries: list[Entry], limits: Limits) -> None:
-    total = sum(entry.size for entry in entries)
-    if len(entries) > limits.max_files:
-        raise TreeError(f"the commit has {len(entries)} files; {limits.max_files} are allowed")
-    if total > limits.max_bytes:
-        raise TreeError(f"the commit's tree has {total} bytes; {limits.max_bytes} are allowed")
 
 
 def _write(git: Git, mirror: Mirror, entries: list[Entry], root: Path) -> list[str]:
     notes = []
-    with _blobs(git, mirror) as reader:
+    with git.asking(["cat-file", "--batch"], git_dir=mirror.path) as (requests, answers):
         for entry in entries:
             if entry.mode == "160000":
                 notes.append(f"submodule {entry.path} is not fetched")
                 continue
-            content = reader(entry)
             place = root / entry.path
             place.parent.mkdir(parents=True, exist_ok=True)
+            requests.write(entry.sha.encode() + b"\n")
+            requests.flush()
+            _expect(entry, answers.readline(_HEAD_BYTES).split())
             if entry.mode == "120000":
-                notes += _link(entry.path, content, place)
+                notes += _link(entry.path, _short(entry, answers), place)
                 continue
-            if content.startswith(_LFS_POINTER):
+            if _write_file(entry, answers, place).startswith(_LFS_POINTER):
                 notes.append(f"{entry.path} is a Git LFS pointer; its content is not fetched")
-            place.write_bytes(content)
             place.chmod(0o555 if entry.mode == "100755" else 0o444)
     return notes
 
 
-@contextmanager
-def _blobs(git: Git, mirror: Mirror) -> Iterator[_BlobReader]:
-    process = git.spawn(["cat-file", "--batch"], git_dir=mirror.path)
-    try:
-        yield _BlobReader(process)
-    finally:
-        process.kill()
-        process.communicate()
+def _expect(entry: Entry, header: list[bytes]) -> None:
+    """The size was counted when the tree was listed, so it must be that."""
+    if len(header) != 3 or header[1] != b"blob" or int(header[2]) != entry.size:
+        raise TreeError(f"git does not hold the content of {entry.path}")
 
 
-class _BlobReader:
-    """Asks one ``git cat-file --batch`` for one blob after the other."""
+def _write_file(entry: Entry, answers: IO[bytes], place: Path) -> bytes:
+    """The beginning of what was written."""
+    start = b""
+    with place.open("wb") as file:
+        for piece in _content(entry, answers):
+            start = start or piece
+            file.write(piece)
+    return start
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._requests, self._answers = process.stdin, process.stdout
 
-    def __call__(self, entry: Entry) -> bytes:
-        self._requests.write(entry.sha.encode() + b"\n")
-        self._requests.flush()
-        header = self._answers.readline().split()
-        if len(header) != 3 or header[1] != b"blob" or int(header[2]) != entry.size:
+def _short(entry: Entry, answers: IO[bytes]) -> bytes:
+    """The content as far as a link's may go, and one byte more."""
+    kept = b""
+    for piece in _content(entry, answers):
+        kept = (kept + piece)[: MAX_LINK_BYTES + 1]
+    return kept
+
+
+def _content(entry: Entry, answers: IO[bytes]) -> Iterator[bytes]:
+    """The pieces of a file, and the newline behind it read away."""
+    left = entry.size
+    while left:
+        piece = answers.read(min(left, _PIECE))
+        if not piece:
             raise TreeError(f"git does not hold the content of {entry.path}")
-        content = self._answers.read(entry.size + 1)
-        return content[:-1]
+        left -= len(piece)
+        yield piece
+    answers.read(1)
 
 
 def _link(path: str, content: bytes, place: Path) -> list[str]:

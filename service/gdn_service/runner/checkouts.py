@@ -22,7 +22,9 @@ class Checkouts:
     def __init__(self, settings: Settings, bundle_content: Callable[[str], bytes | None]) -> None:
         self._settings = settings
         self._bundle_content = bundle_content
-        self._git = Git(settings.mirrors_dir)
+        self._git = Git(
+            settings.mirrors_dir, settings.git_timeout_s, memory_bytes=settings.git_memory_bytes
+        )
 
     def mirror(self, target: Target) -> Mirror:
         return Mirror(self._git, self._settings.mirrors_dir, target.name, target.repository)
@@ -39,7 +41,10 @@ class Checkouts:
         mirror = self.mirror(target)
         self._bring(mirror, sha, bundle_id)
         limits = Limits(
-            max_bytes=self._settings.tree_max_bytes, max_files=self._settings.tree_max_files
+            max_bytes=self._settings.tree_max_bytes,
+            max_files=self._settings.tree_max_files,
+            max_depth=self._settings.tree_max_depth,
+            max_path=self._settings.tree_max_path,
         )
         checkout = export_tree(self._git, mirror, sha, self._settings.trees_dir, limits)
         self._prune()

@@ -1,10 +1,14 @@
 """What a judge's container is allowed, as the engine's own request. Pure: no engine is asked.
 
 Who is who inside: the judge is root with the five capabilities below, because it
-starts the candidate under another uid (SETUID, SETGID), gives it a scratch folder
-(CHOWN), measures and clears that folder (DAC_OVERRIDE) and ends its tree (KILL).
+starts the candidate under another uid and ends it as that uid (SETUID, SETGID), gives
+it a scratch folder (CHOWN), measures and clears that folder (DAC_OVERRIDE), and makes
+room where the candidate has used up all processes (KILL).
 The candidate is an account of its own; the change of uid takes every capability
 from it, and no-new-privileges keeps setuid programs from giving one back.
+
+An engine hands no descriptor into a container, so the document is a file here: in a
+folder that the candidate's account may not even enter.
 """
 
 from __future__ import annotations
@@ -93,8 +97,9 @@ def _arguments(request: JudgeRequest) -> list[str]:
         baseline=None if request.baseline is None else Path(BASELINE),
         device_index=0,  # one device is shown, so it is the first
         candidate_user=request.candidate_user or str(candidate_uid(request.work_dir.name)),
+        candidate_uids="",
     )
-    return judge_arguments(inside, Path(OUT / VERDICT))
+    return judge_arguments(inside, ("--out", str(OUT / VERDICT)))
 
 
 def _environment(request: JudgeRequest, image_id: str) -> list[str]:

@@ -134,7 +134,7 @@ def allowance(settings: Settings) -> Allowance:
 def _leash(work_dir: Path) -> Path:
     """A copy beside the run: the engine sees the data folder, perhaps not our package."""
     try:
-        (work_dir / "out").mkdir()
+        (work_dir / "out").mkdir(mode=0o700)
         return Path(shutil.copyfile(supervisor.__file__, work_dir / "leash.py"))
     except OSError as error:
         raise RunnerError(f"the run's folder cannot be prepared: {error}") from error

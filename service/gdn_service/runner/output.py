@@ -70,6 +70,29 @@ class OutputReader:
             self._pending.append({"event": "log", "text": "[the log is cut here: too much output]"})
 
 
+class SentDocument:
+    """What the judge sends over its descriptor: the number of bytes on a line, then those."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._data = bytearray()
+        self._over = False
+
+    def feed(self, data: bytes) -> None:
+        self._over = self._over or len(self._data) + len(data) > self._max_bytes + 32
+        if not self._over:
+            self._data += data
+
+    def text(self) -> str | None:
+        """None where the judge ended before it had sent all. Raises RunnerError for too much."""
+        length, newline, body = bytes(self._data).partition(b"\n")
+        if self._over or len(body) > self._max_bytes:
+            raise RunnerError(f"the verdict document has over {self._max_bytes} bytes")
+        if not newline or length != b"%d" % len(body):
+            return None
+        return _as_text(body)
+
+
 def left_document(path: Path, max_bytes: int) -> str | None:
     """The text of the document at `path`, or None where no plain file is there.
 
@@ -81,6 +104,10 @@ def left_document(path: Path, max_bytes: int) -> str | None:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise RunnerError(f"the verdict document has over {max_bytes} bytes")
+    return _as_text(data)
+
+
+def _as_text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:

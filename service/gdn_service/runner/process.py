@@ -3,6 +3,9 @@
 It bounds time and log, and ends the whole tree; it does not isolate. The commit
 under test can reach the network and read what its account can read, so the
 runner says so in every log. The Docker runner has the same interface.
+
+The document comes over a pipe that the judge alone holds: no file that the commit
+under test might write is believed.
 """
 
 from __future__ import annotations
@@ -12,19 +15,20 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import IO
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from gdn_judge.document import DeviceKind
 from gdn_service.errors import RunnerError
 from gdn_service.runner import pinning, supervisor
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, judge_arguments
-from gdn_service.runner.output import OutputReader, left_document
+from gdn_service.runner.output import OutputReader, SentDocument
 from gdn_service.settings import Settings, device_environment
 
 WARNING = (
     "this runner does not isolate: the commit under test runs on the host itself, with its network"
 )
+Sink = Callable[[bytes], None]
 _STEP_S = 0.25  # how often deadline and cancellation are looked at
 
 
@@ -37,35 +41,40 @@ class ProcessRunner:
     def run(self, request: JudgeRequest, control: RunControl) -> JudgeOutcome:
         """Runs the judge to its end. Raises RunnerError when it cannot be started."""
         control.say(WARNING)
-        out = request.work_dir / "verdict.json"
-        out.unlink(missing_ok=True)
-        argv = [*_pinned(request), *self._settings.judge_argv, *judge_arguments(request, out)]
-        process = self._start(argv, request, control.lock_fds)
-        control.started(process.pid)
+        document = SentDocument(self._settings.document_max_bytes)
         reader = OutputReader(control, self._settings.log_max_bytes)
-        try:
-            ending = self._attend(process, reader, request.timeout_s, control)
-        finally:
-            _end(process)
+        with _pipe() as (sent, out):
+            try:
+                process = self._start(request, control.lock_fds, out)
+            finally:
+                os.close(out)
+            control.started(process.pid)
+            try:
+                sinks = {sent: document.feed, **_sinks(process, reader)}
+                ending = self._attend(process, sinks, reader, request.timeout_s, control)
+            finally:
+                _end(process)
         return JudgeOutcome(
             ending=ending,
             exit_code=process.returncode,
-            document=left_document(out, self._settings.document_max_bytes),
+            document=document.text(),
             last_words=reader.last_words,
         )
 
     def _start(
-        self, argv: list[str], request: JudgeRequest, lock_fds: tuple[int, ...]
+        self, request: JudgeRequest, lock_fds: tuple[int, ...], out: int
     ) -> subprocess.Popen[bytes]:
+        words = judge_arguments(request, ("--out-fd", str(out)))
+        judge = [*_pinned(request), *self._settings.judge_argv, *words]
         try:
             return subprocess.Popen(
-                [sys.executable, "-I", supervisor.__file__, *argv],
+                [sys.executable, "-I", supervisor.__file__, "--hand-on", str(out), *judge],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=request.work_dir,
                 env=_environment(request),
-                pass_fds=lock_fds,
+                pass_fds=(*lock_fds, out),
                 start_new_session=True,
             )
         except OSError as error:
@@ -74,18 +83,18 @@ class ProcessRunner:
     def _attend(
         self,
         process: subprocess.Popen[bytes],
+        sinks: Mapping[int, Sink],
         reader: OutputReader,
         timeout_s: float,
         control: RunControl,
     ) -> Ending:
         """Pass output on until the tree is gone; stop it when told to or when it is time."""
-        assert process.stdout is not None
-        assert process.stderr is not None
         stop = _Stop(process, self._settings.stop_grace_s)
         deadline = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
-            _register(selector, process.stdout, reader.stdout)
-            _register(selector, process.stderr, reader.stderr)
+            for stream, sink in sinks.items():
+                os.set_blocking(stream, False)
+                selector.register(stream, selectors.EVENT_READ, sink)
             while selector.get_map():
                 _pump(selector)
                 reader.flush()
@@ -142,11 +151,20 @@ class _Stop:
             return
 
 
-def _register(
-    selector: selectors.BaseSelector, stream: IO[bytes], sink: Callable[[bytes], None]
-) -> None:
-    os.set_blocking(stream.fileno(), False)
-    selector.register(stream, selectors.EVENT_READ, sink)
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """Both ends; the caller closes the second, this the first."""
+    reader, writer = os.pipe()
+    try:
+        yield reader, writer
+    finally:
+        os.close(reader)
+
+
+def _sinks(process: subprocess.Popen[bytes], reader: OutputReader) -> dict[int, Sink]:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return {process.stdout.fileno(): reader.stdout, process.stderr.fileno(): reader.stderr}
 
 
 def _pump(selector: selectors.BaseSelector) -> None:

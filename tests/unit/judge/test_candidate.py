@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import signal
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -11,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gdn_judge import candidate as module
-from gdn_judge import processes
+from gdn_judge import accounts, processes
 from gdn_judge.candidate import Candidate, Launch, Limits, Log
 from gdn_judge.errors import (
     CandidateCrashed,
@@ -21,8 +23,8 @@ from gdn_judge.errors import (
     CandidateRefused,
     CandidateTimedOut,
     HostError,
-    UsageError,
 )
+from support import chains
 
 Start = Callable[..., Candidate]
 
@@ -223,9 +225,16 @@ def test_the_log_keeps_both_ends() -> None:
     log.stop()
 
 
-def test_users_are_resolved() -> None:
-    assert module.resolve_user(None) is None
-    assert module.resolve_user("0") == 0
-    assert module.resolve_user("root") == 0
-    with pytest.raises(UsageError, match="no user 'nobody-such'"):
-        module.resolve_user("nobody-such")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user")
+def test_a_candidate_ends_with_all_processes_of_its_user(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / "fine.py").write_text("def op(*args, **kwargs): ...\n")
+    shown = accounts.shown_folders(checkout, sys.executable)
+    launch = Launch(root=checkout, import_path="fine:op", python_path=[checkout], uid=64902)
+    process = Candidate(dataclasses.replace(launch, shown=shown))
+    with contextlib.closing(process), chains.running(tmp_path, 64902, count=1) as (chain,):
+        assert process.hello(60)["has_predicate"] is False
+        assert chain.goes_on()
+        assert process.close() == []
+        assert not chain.goes_on()

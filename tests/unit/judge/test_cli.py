@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,7 @@ def read(checkout: Path) -> Document:
     return Document.from_json((checkout.parent / "v.json").read_text())
 
 
+@pytest.mark.usefixtures("own_user")
 def test_progress_as_json_and_a_document(checkout: Path) -> None:
     more = ("--progress", "json", "--commit", "a" * 40, "--target-name", "gdn-lab")
     ended = subprocess.run(command(checkout, *more), capture_output=True, text=True)
@@ -64,6 +66,7 @@ def test_progress_as_json_and_a_document(checkout: Path) -> None:
     assert not list(checkout.parent.glob("*.part"))
 
 
+@pytest.mark.usefixtures("own_user")
 def test_text_progress_is_a_table(checkout: Path) -> None:
     ended = subprocess.run(command(checkout), capture_output=True, text=True)
     lines = ended.stdout.splitlines()
@@ -72,6 +75,62 @@ def test_text_progress_is_a_table(checkout: Path) -> None:
     assert lines[3].split()[:2] == ["repeat-1x2-T2", "passed"]
     assert "passed: all 2 cases passed" in lines
     assert "[1/2] passed" in ended.stderr
+
+
+@pytest.mark.usefixtures("own_user")
+def test_the_document_goes_over_a_descriptor_that_only_the_judge_holds(checkout: Path) -> None:
+    (checkout / "spy.py").write_text(
+        "import os\n"
+        "links = {os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')\n"
+        "         if os.path.islink(f'/proc/self/fd/{fd}')}\n"
+        "print('LINKS', sorted(link for link in links if link.startswith('pipe')))\n"
+        "from plain_op import fused_gdn_decode_qkvz as op\n"
+    )
+    reader, writer = os.pipe()
+    words = command(checkout, "--out-fd", str(writer), op="spy:op")
+    del words[words.index("--out") : words.index("--out") + 2]
+    process = subprocess.Popen(words, pass_fds=(writer,), stdout=subprocess.DEVNULL)
+    pipe = os.readlink(f"/proc/self/fd/{reader}")
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        length, text = stream.readline(), stream.read()
+    assert process.wait(60) == 0
+    assert int(length) == len(text)
+    document = Document.from_json(text.decode())
+    assert document.verdict is Verdict.PASSED
+    assert "LINKS ['pipe:" in document.log_tail
+    assert pipe not in document.log_tail
+
+
+def test_an_old_document_is_gone_at_the_start(checkout: Path) -> None:
+    old = checkout.parent / "v.json"
+    old.write_text('{"verdict": "passed"}')
+    ended = subprocess.run(command(checkout, op="no-colon"), capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert not old.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the candidate's user could write there anyway")
+def test_a_document_is_not_put_where_the_candidate_may_write(checkout: Path) -> None:
+    checkout.parent.chmod(0o777)
+    ended = subprocess.run(command(checkout), capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert f"may write in {checkout.parent}; give a folder that only you" in ended.stderr
+
+
+def test_under_the_judges_own_user_nothing_is_passed(checkout: Path) -> None:
+    same = ("--candidate-user", str(os.getuid()))
+    ended = subprocess.run(command(checkout, *same), capture_output=True, text=True)
+    document = read(checkout)
+    assert ended.returncode == 1
+    assert document.verdict is Verdict.INCONCLUSIVE
+    assert document.reason == (
+        "all 2 cases passed, but the candidate had no user of its own: "
+        f"--candidate-user {os.getuid()} is the judge's own user"
+    )
+    assert any(
+        note.startswith("The candidate ran under the judge's own") for note in document.notes
+    )
 
 
 def test_a_failed_case_names_its_outcome_once() -> None:
@@ -138,6 +197,8 @@ def test_the_deadline_ends_a_run_without_blame(checkout: Path) -> None:
         (("--python-path", "../.."), "leads out of the checkout"),
         (("--python-path", "missing"), "is not a folder of the checkout"),
         (("--heads", "4x9"), "multiple of KH"),
+        (("--out", "/no/such/folder/v.json"), "there is no folder /no/such/folder"),
+        (("--candidate-uids", "9-5"), "should read like 60706-61183"),
         (("--candidate-user", "no-such-user"), "no user 'no-such-user'"),
         (("--batch-sizes", "1,x"), "should read like 1,8,64"),
         (("--batch-sizes", "1,1"), "distinct sizes"),
@@ -158,6 +219,7 @@ def test_what_cannot_be_meant(
 
 
 _BY_ARGPARSE = ("should read like 1,8,64", "distinct sizes", "speed", "h100", "a number from 1 on")
+_BY_ARGPARSE += ("should read like 60706-61183",)
 
 
 def _nothing():  # type: ignore[no-untyped-def]

@@ -58,10 +58,13 @@ def judge(
     suite: Suite = Suite.CORRECTNESS,
     events: Events | None = None,
     device: DeviceKind = DeviceKind.INTERPRETER,
+    why_shared: str = "",
     **session: Any,
 ) -> Document:
     scope = Scope(device=device, batches=[2], heads=Heads(1, 2), quick=True)
-    request = Request(suite=suite, scope=scope, target="t", import_path="fake:op")
+    request = Request(
+        suite=suite, scope=scope, target="t", import_path="fake:op", why_shared=why_shared
+    )
     state = Session(
         factory=lambda: executor,
         device=device,
@@ -87,6 +90,29 @@ def test_a_right_op_passes_and_all_is_reported() -> None:
     assert (executor.starts, executor.closes) == (1, 1)
     assert document.log_tail == "log of start 1\n"
     Document.from_json(document.to_json())
+
+
+def test_without_a_user_of_its_own_a_candidate_passes_nothing() -> None:
+    document = judge(LocalExecutor(op()), why_shared="uidmap is missing: apt-get install uidmap")
+    assert {case.outcome for case in document.cases} == {Outcome.PASSED}
+    assert document.verdict is Verdict.INCONCLUSIVE
+    assert document.failure_class is None
+    assert document.reason.endswith(
+        "cases passed, but the candidate had no user of its own: "
+        "uidmap is missing: apt-get install uidmap"
+    )
+    wrong = judge(LocalExecutor(op("no_scale")), why_shared="uidmap is missing")
+    assert wrong.verdict is Verdict.FAILED
+
+
+def test_a_candidate_that_could_not_be_ended_passes_nothing() -> None:
+    executor = LocalExecutor(op())
+    executor.left = [4711, 4712]
+    document = judge(executor)
+    assert document.verdict is Verdict.INCONCLUSIVE
+    assert document.reason.endswith(
+        "but processes of the candidate could not be ended (4711, 4712)"
+    )
 
 
 def test_a_wrong_op_fails_and_the_reason_names_the_worst() -> None:

@@ -112,8 +112,11 @@ def test_lfs_pointers_are_noted(export: Exporter, repo: Repo) -> None:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        (Limits(max_bytes=10, max_files=100), "tree has .* bytes; 10 are allowed"),
-        (Limits(max_bytes=1 << 20, max_files=1), "has 2 files; 1 are allowed"),
+        (Limits(max_bytes=10, max_files=100), r"tree has over 10 bytes \(GDN_TREE_MAX_BYTES\)"),
+        (
+            Limits(max_bytes=1 << 20, max_files=1),
+            r"has over 1 files and folders \(GDN_TREE_MAX_FILES\)",
+        ),
     ],
 )
 def test_limits_hold_before_anything_is_written(

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -216,19 +217,33 @@ def test_an_installation_without_the_service_extra_says_what_to_install() -> Non
     )
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give the candidate an account")
-def test_doctor_says_whether_the_candidate_gets_an_account_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def account(usable: bool) -> tuple[str, str]:
-        monkeypatch.setattr("gdn_service.runner.account.can_use", lambda *_: usable)
-        (finding,) = doctor._account(load_settings(data_dir=tmp_path))
+def test_doctor_asks_the_judge_whether_the_candidate_gets_a_user_of_its_own(tmp_path: Path) -> None:
+    def account(script: str, **overrides: Any) -> tuple[str, str]:
+        judge = tmp_path / "judge.py"
+        judge.write_text(script)
+        command = (sys.executable, "-I", str(judge))
+        made = load_settings(data_dir=tmp_path / "not/yet", judge_command=command, **overrides)
+        (finding,) = doctor._account(made)
         return finding.level.value, finding.detail
 
-    assert account(True) == ("ok", "the candidate runs under an account of its own")
-    level, detail = account(False)
-    assert level == "note"
-    assert detail.startswith(f"root, but nobody cannot run {sys.executable} or enter {tmp_path}")
+    words = f"['account', '--work-dir', '{tmp_path}', '--candidate-uids', '70000-70009'"
+    own = "import sys; print('a user of its own, as', sys.argv[1:])"
+    level, detail = account(own, candidate_uids="70000-70009")
+    assert level == "ok"
+    tree = f"'--target', '{tmp_path}/gdn-doctor-"
+    assert detail.startswith(f"the candidate has a user of its own, as {words}, {tree}")
+    _, detail = account(own, candidate_uids="70000-70009", candidate_user="gdn")
+    assert f"{words}, '--candidate-user', 'gdn', {tree}" in detail
+    assert list(tmp_path.glob("gdn-doctor-*")) == []
+    shared = """print("the judge's own user: no uidmap"); raise SystemExit(1)"""
+    assert account(shared) == ("missing", "the candidate has the judge's own user: no uidmap")
+
+
+@pytest.mark.usefixtures("own_user")
+def test_the_real_judge_answers_the_doctor(tmp_path: Path) -> None:
+    (finding,) = doctor._account(load_settings(data_dir=tmp_path / "data"))
+    assert finding.level.value == "ok"
+    assert "a user of its own for each run, for instance uid" in finding.detail
 
 
 def test_devices_are_listed(command: Command) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gdn_judge.document import DeviceKind, Document, Suite, Verdict
+from gdn_service.errors import RunnerError
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, judge_arguments
 from gdn_service.runner.process import WARNING, ProcessRunner
 from support.service_bench import bench_settings, processes_under
@@ -103,14 +104,14 @@ def test_the_judge_is_kept_on_the_cores_near_the_device(stand: Stand) -> None:
 
 
 def test_the_command_line_says_everything(stand: Stand) -> None:
-    words = judge_arguments(stand.request(), Path("/out"))
+    words = judge_arguments(stand.request(), ("--out-fd", "7"))
     text = " ".join(words)
     assert words[0] == "run"
     for part in (
         "--suite correctness --device interpreter --device-index 0",
         "--python-path kernels --batch-sizes 1,8 --heads 4x8 --quick",
         f"--import-path m:f --target-name demo --commit {SHA}",
-        "--out /out --progress json",
+        "--out-fd 7 --progress json",
     ):
         assert part in text
     assert "--chain" not in words
@@ -118,16 +119,16 @@ def test_the_command_line_says_everything(stand: Stand) -> None:
 
 def test_a_baseline_is_named_with_its_place(stand: Stand) -> None:
     request = stand.request()
-    assert "--baseline" not in judge_arguments(request, Path("/out"))
+    assert "--baseline" not in judge_arguments(request, ("--out-fd", "7"))
     compared = dataclasses.replace(request, baseline=Path("/b.json"), commits_behind=3)
-    text = " ".join(judge_arguments(compared, Path("/out")))
+    text = " ".join(judge_arguments(compared, ("--out-fd", "7")))
     assert "--baseline /b.json --commits-behind 3" in text
 
 
 def test_processes_of_the_emulator_are_named_where_they_are_bounded(stand: Stand) -> None:
     request = stand.request()
-    assert "--processes" not in judge_arguments(request, Path("/out"))
-    words = judge_arguments(dataclasses.replace(request, emulator_processes=3), Path("/out"))
+    assert "--processes" not in judge_arguments(request, ("--out-fd", "7"))
+    words = judge_arguments(dataclasses.replace(request, emulator_processes=3), ("--out-fd", "7"))
     assert words[words.index("--processes") + 1] == "3"
 
 
@@ -171,6 +172,16 @@ def test_a_flood_is_cut_with_a_note(stand: Stand) -> None:
     assert texts[-1] == "[the log is cut here: too much output]"
 
 
-def test_an_old_document_in_the_work_folder_is_not_taken(stand: Stand) -> None:
-    (stand.work / "verdict.json").write_text("{}")
+def test_a_document_in_the_work_folder_is_not_taken(stand: Stand) -> None:
+    assert stand.run("forged").document is None
+    assert (stand.work / "verdict.json").exists()
     assert stand.run("silent").document is None
+
+
+def test_a_document_that_is_cut_off_is_none(stand: Stand) -> None:
+    assert stand.run("torn").document is None
+
+
+def test_a_document_over_the_limit_is_refused(stand: Stand) -> None:
+    with pytest.raises(RunnerError, match="has over 1000000 bytes"):
+        stand.run("long", document_max_bytes=1_000_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 import time
@@ -13,12 +14,16 @@ import pytest
 from gdn_service.errors import DeviceBusy
 from gdn_service.runner import supervisor
 from gdn_service.runner.locks import device_lock
+from support import chains
 from support.service_bench import processes_under
 
 
-def _spawn(code: str, cwd: Path, *, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+def _spawn(
+    code: str, cwd: Path, *words: str, pass_fds: tuple[int, ...] = (), hand_on: bool = False
+) -> subprocess.Popen[bytes]:
+    option = ["--hand-on", str(pass_fds[0])] if hand_on else []
     return subprocess.Popen(
-        [sys.executable, "-I", supervisor.__file__, sys.executable, "-c", code],
+        [sys.executable, "-I", supervisor.__file__, *option, sys.executable, "-c", code, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=cwd,
@@ -96,3 +101,39 @@ def test_a_lock_is_free_when_its_holder_was_killed(tmp_path: Path) -> None:
     started = time.monotonic()
     with device_lock(path, "me"):
         assert time.monotonic() - started < 30
+
+
+def test_the_judge_alone_holds_what_is_handed_on(tmp_path: Path) -> None:
+    """The pipe ends when the judge closes it, with judge and supervisor still there."""
+    reader, writer = os.pipe()
+    code = (
+        "import os, sys, time\n"
+        "os.write(int(sys.argv[1]), b'said')\n"
+        "os.close(int(sys.argv[1]))\n"
+        "time.sleep(600)\n"
+    )
+    process = _spawn(code, tmp_path, str(writer), pass_fds=(writer,), hand_on=True)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        assert pipe.read() == b"said"
+    assert process.poll() is None
+    _close(process)
+
+
+def test_a_lock_that_is_not_handed_on_stays_with_the_supervisor(tmp_path: Path) -> None:
+    with device_lock(tmp_path / "device.lock", "run 1") as descriptor:
+        code = "import os, sys; os.fstat(int(sys.argv[1]))"
+        process = _spawn(code, tmp_path, str(descriptor), pass_fds=(descriptor,))
+        assert process.wait(timeout=30) == 1  # the judge has no such descriptor
+        _close(process)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's processes")
+def test_a_chain_of_forks_of_another_user_is_ended(tmp_path: Path) -> None:
+    program = chains.compiled(tmp_path)
+    chain = chains.Chain(program, 64903)
+    code = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:]); time.sleep(600)"
+    process = _spawn(code, tmp_path, *chain.command)
+    chain.await_going()
+    assert _close(process) == 128 + 9
+    assert not chain.goes_on()
