@@ -12,6 +12,7 @@ import numpy as np
 
 from gdn_judge.contract import NORM_EPS, PAD_SLOT, SCALE, Heads
 from gdn_judge.document import DeviceKind, Scalar
+from gdn_judge.wire import devices
 
 # Borders of dispatch regimes at powers of two, their neighbours, and sizes between.
 GPU_BATCHES = (1, 2, 3, 5, 8, 16, 31, 32, 33, 48, 64, 65, 96, 127, 128, 129, 192, 256, 1000)
@@ -27,7 +28,6 @@ ROOFLINE_QUICK_BATCHES = (1, 8, 64, 256)
 ROOFLINE_CPU_BATCHES = (1, 2)
 SERVING_HEADS = (Heads(2, 4), Heads(4, 8), Heads(8, 16), Heads(16, 32))  # TP8 to TP1
 GPU_HEADS = (Heads(1, 2), Heads(2, 4), Heads(8, 16), Heads(16, 32))
-ON_CPU = (DeviceKind.INTERPRETER, DeviceKind.GFX950_EMULATED)
 ROLLOUT_STEPS = 64
 # With 8 value heads: 2^31 and 2^32 bytes, 2^31 elements; an 8.6 GB pool.
 FAR_PLACES = (4096, 8192, 16384)
@@ -99,7 +99,7 @@ class Scope:
 
     @property
     def on_cpu(self) -> bool:
-        return self.device in ON_CPU
+        return devices.spec(self.device).on_cpu
 
     @property
     def code_heads(self) -> Heads:
@@ -187,7 +187,7 @@ def _steps(scope: Scope) -> Iterator[Planned]:
 
 def _sparse(scope: Scope) -> Iterator[Planned]:
     """Kernels of large batches at the cost of three rows, where each row is dear."""
-    if scope.device is not DeviceKind.GFX950_EMULATED or scope.batches is not None:
+    if not devices.spec(scope.device).emulated or scope.batches is not None:
         return
     for rows in SPARSE_QUICK_BATCHES if scope.quick else SPARSE_BATCHES:
         name = f"sparse-{scope.main_heads}-T{rows}"

@@ -87,7 +87,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         type=Suite,
         choices=list(Suite),
         metavar="SUITE",
-        help=", ".join(suite for suite in Suite if suite is not Suite.COMPARE),
+        help=", ".join(Suite),
     )
     add(
         "--device",

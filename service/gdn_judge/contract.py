@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdn_judge.document import DeviceKind
 from gdn_judge.errors import IllegalIndices
 
 K = 128  # key dimension of a head
@@ -54,12 +53,6 @@ DTYPES = {
 }
 RESULTS = ("out", "quantized", "scales")
 RESULT_DTYPES = {"out": "bfloat16", "quantized": "float8_e4m3fn", "scales": "float32"}
-
-# Sum of last-level cache per device kind where the device does not tell:
-# 256 MiB Infinity Cache on MI355X (its CDNA4 white paper), 50 MB L2 on H200.
-LAST_LEVEL_CACHE = {DeviceKind.GFX950: 256 << 20, DeviceKind.SM90: 50 << 20}
-# Datasheet peak bandwidth, bytes per second.
-PEAK_BANDWIDTH = {DeviceKind.GFX950: 8.0e12, DeviceKind.SM90: 4.8e12}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gdn_judge import compare, damages, generate, reference, truth, twists
-from gdn_judge.cases import FAR_PLACES, FAR_SLOTS, ON_CPU, Planned
+from gdn_judge import cases, compare, damages, generate, reference, truth, twists
+from gdn_judge.cases import FAR_PLACES, FAR_SLOTS, Planned
 from gdn_judge.contract import POOLS, Heads
 from gdn_judge.document import Check
 from gdn_judge.execution import PredicateAnswer
@@ -34,6 +34,9 @@ class _Track:
 
     rounding: Rounding
     pools: Operands | None = None
+
+
+plan = cases.correctness
 
 
 def judge(planned: Planned, session: Session) -> Judged:
@@ -242,7 +245,7 @@ def _predicate(planned: Planned, session: Session) -> list[Check]:
     if planned.twist == "pairs":
         sets = damages.pairs(operands, rng, 8 if session.quick else 40)
     else:
-        others = ("meta",) if session.device in ON_CPU else ("meta", "cpu")
+        others = ("meta",) if session.device_spec.on_cpu else ("meta", "cpu")
         singles = damages.of_operand(planned.twist, operands, rng, session.quick, others)
         sets = [(damage,) for damage in singles]
     return [_bad_operands(operands, each, session) for each in sets]
@@ -255,7 +258,7 @@ def _first_plain(heads: Heads, rows: int, rng: np.random.Generator) -> Operands:
 def _good_operands(planned: Planned, session: Session, rng: np.random.Generator) -> list[Check]:
     """Yes means it runs: every head count, with and without FP8."""
     checks = []
-    on_cpu = session.device in ON_CPU
+    on_cpu = session.device_spec.on_cpu
     keys = (1, 2, 4) if on_cpu else (1, 2, 4, 8, 16)
     for key in keys:
         for fp8 in (True, False):

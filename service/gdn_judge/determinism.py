@@ -11,16 +11,19 @@ import hashlib
 
 import numpy as np
 
-from gdn_judge import correctness, generate
+from gdn_judge import cases, correctness, generate
 from gdn_judge.cases import Planned
 from gdn_judge.contract import POOLS, RESULTS
-from gdn_judge.document import Check, DeviceKind
+from gdn_judge.document import Check
 from gdn_judge.judged import Judged
 from gdn_judge.operands import CallOptions, CallResult, Operands
 from gdn_judge.session import Session
 
 REPEATS = 20
 REPEATS_EMULATED = 8  # each with the workgroups in another order
+
+
+plan = cases.determinism
 
 
 def judge(planned: Planned, session: Session) -> Judged:
@@ -38,7 +41,7 @@ def _repeat(planned: Planned, session: Session) -> Judged:
     checks = correctness.judge_once(operands, options, first, session)
     checks.append(correctness.launches(first, operands, session))
     digests = [digest(first)]
-    emulated = session.device is DeviceKind.GFX950_EMULATED
+    emulated = session.device_spec.emulated
     for _ in range((REPEATS_EMULATED if emulated else REPEATS) - 1):
         digests.append(digest(session.call(operands, options)))
     session.drop()

@@ -26,24 +26,13 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any
 
+from gdn_judge.wire.devices import DeviceKind as DeviceKind
+from gdn_judge.wire.names import Name
+from gdn_judge.wire.suites import Suite as Suite
+
 SCHEMA_ID = "gdn-lab/verdict/1"
 
 Scalar = str | int | float | bool | None
-
-
-class Suite(enum.StrEnum):
-    CORRECTNESS = "correctness"
-    DETERMINISM = "determinism"
-    ROOFLINE = "roofline"
-    COMPARE = "compare"
-    CODEOBJECT = "codeobject"
-
-
-class DeviceKind(enum.StrEnum):
-    GFX950 = "gfx950"
-    SM90 = "sm90"
-    GFX950_EMULATED = "gfx950-emulated"
-    INTERPRETER = "interpreter"
 
 
 class Verdict(enum.StrEnum):
@@ -256,7 +245,7 @@ def _encode(value: Any, where: str) -> Any:
             f.name: _encode(getattr(value, f.name), f"{where}.{f.name}")
             for f in dataclasses.fields(value)
         }
-    if isinstance(value, enum.Enum):
+    if isinstance(value, enum.Enum | Name):
         return value.value
     if isinstance(value, list | tuple):
         return [_encode(item, f"{where}[{i}]") for i, item in enumerate(value)]
@@ -283,7 +272,7 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
         return {key: _decode(item, value, f"{where}.{key}") for key, value in data.items()}
     if dataclasses.is_dataclass(kind):
         return _decode_dataclass(typing.cast(type, kind), data, where)
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+    if isinstance(kind, type) and issubclass(kind, enum.Enum | Name):
         try:
             return kind(data)
         except ValueError as error:

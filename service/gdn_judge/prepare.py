@@ -31,26 +31,20 @@ from gdn_judge.errors import UsageError
 from gdn_judge.execution import ExecutorFactory
 from gdn_judge.numerics import Rounding
 from gdn_judge.remote import RemoteExecutor
-from gdn_judge.run import PLANS
 from gdn_judge.session import Session
 from gdn_judge.verdicts import Request
+from gdn_judge.wire import devices, suites
+from gdn_judge.wire.suites import Needs
 
-_INTERPRETER_NOTE = (
-    "Triton's interpreter on a CPU: a smoke test of the kernel's logic. It shows nothing about "
-    "compiled code, races between programs, or speed."
-)
 _SHARED_NOTE = "The candidate ran under the judge's own user, without capabilities"
 
 
 def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Request, Session]:
     """Raises UsageError for what cannot be meant, HostError for what this machine lacks."""
-    if options.suite not in PLANS:
-        known = ", ".join(suite.value for suite in PLANS)
-        raise UsageError(f"`run` has no suite {options.suite.value}; it has {known}")
     processes.harden()
     launch = dataclasses.replace(
         process(options.target, options.import_path, options.python_path or ["."], options.chain),
-        device=_torch_device(options.device, options.device_index),
+        device=devices.spec(options.device).torch_device(options.device_index),
         work=options.work_dir,
     )
     account = _account(options, launch)
@@ -64,7 +58,7 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         heads=_heads(options.heads),
         quick=options.quick,
     )
-    interpreted = options.device is DeviceKind.INTERPRETER
+    device = devices.spec(options.device)
     facts = environment()
     baseline, why_not = _baseline(options.baseline, options.suite, options.device, facts)
     shared = f"{_SHARED_NOTE}: {account.why_shared}" if account.uid is None else ""
@@ -78,12 +72,12 @@ def prepare(options: argparse.Namespace, deadline: float | None) -> tuple[Reques
         device_index=options.device_index,
         environment=facts,
         why_shared=account.why_shared,
-        notes=[*([_INTERPRETER_NOTE] if interpreted else []), *notes],
+        notes=[*filter(None, [device.note]), *notes],
     )
     session = Session(
         factory=_factory(options.suite, options.device, launch, options.processes),
         device=options.device,
-        roundings=tuple(Rounding) if interpreted else (Rounding.NEAREST,),
+        roundings=tuple(Rounding) if device.interpreted else (Rounding.NEAREST,),
         deadline=deadline,
         call_timeout=options.call_timeout,
         launches=options.launches,
@@ -106,8 +100,9 @@ def _baseline(
     """
     if path is None:
         return None, ""
-    if suite is not Suite.CODEOBJECT:
-        raise UsageError(f"--baseline is for the suite codeobject, not {suite.value}")
+    if not suites.spec(suite).compares:
+        known = ", ".join(name for name, row in suites.SUITES.items() if row.compares)
+        raise UsageError(f"--baseline is for a suite that compares ({known}), not {suite}")
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -158,9 +153,9 @@ def _factory(
     suite: Suite, device: DeviceKind, launch: candidate.Launch, processes: int | None
 ) -> ExecutorFactory:
     count = processes or apart.cores()
-    if suite is Suite.CODEOBJECT:
+    if suites.spec(suite).needs is Needs.COMPILES:
         return lambda: Compiler(launch, processes=count)
-    if device is DeviceKind.GFX950_EMULATED:
+    if devices.spec(device).emulated:
         return lambda: EmulatedExecutor(launch, processes=count)
     return lambda: RemoteExecutor(launch)
 
@@ -211,12 +206,6 @@ def _heads(text: str | None) -> Heads | None:
         return Heads.parse(text)
     except ValueError as error:
         raise UsageError(str(error)) from error
-
-
-def _torch_device(kind: DeviceKind, index: int) -> str:
-    if kind is DeviceKind.GFX950_EMULATED:
-        return kind.value
-    return f"cuda:{index}" if kind in (DeviceKind.SM90, DeviceKind.GFX950) else "cpu"
 
 
 def _moved(launch: candidate.Launch, root: Path) -> candidate.Launch:

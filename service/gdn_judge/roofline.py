@@ -11,9 +11,9 @@ import dataclasses
 import time
 from collections.abc import Mapping
 
-from gdn_judge import bench, correctness, generate
+from gdn_judge import bench, cases, correctness, generate
 from gdn_judge.cases import Planned
-from gdn_judge.contract import LAST_LEVEL_CACHE, PEAK_BANDWIDTH, call_bytes
+from gdn_judge.contract import call_bytes
 from gdn_judge.document import Measurement, MeasurementKind
 from gdn_judge.errors import HostError
 from gdn_judge.judged import Judged
@@ -21,30 +21,33 @@ from gdn_judge.operands import CallOptions
 from gdn_judge.remote import RemoteExecutor
 from gdn_judge.samples import measurement
 from gdn_judge.session import Session
-from gdn_judge.timed import Setting, Timed, expected_replays
+from gdn_judge.timed import Timed, expected_replays
 
 _CPU_SAMPLES = 3
 
 
-def judge(planned: Planned, session: Session, setting: Setting) -> Judged:
+plan = cases.roofline
+
+
+def judge(planned: Planned, session: Session) -> Judged:
     """Time one planned case. Raises CandidateError and OutOfTime."""
     executor = session.executor()
-    yardsticks = setting.yardsticks
+    yardsticks = session.setting.yardsticks
     if yardsticks is None:
         return _untimed(planned, session)
     if not isinstance(executor, RemoteExecutor):
         raise HostError("only a candidate process on a device can be timed")
-    cache = max(LAST_LEVEL_CACHE[session.device], int(yardsticks.facts.get("device.l2") or 0))
+    cache = max(session.device_spec.cache, int(yardsticks.facts.get("device.l2") or 0))
     calls = bench.call_count(planned.heads, planned.rows, cache)
     moved = call_bytes(planned.heads, planned.rows, planned.fp8)
-    replays = expected_replays(calls, moved, PEAK_BANDWIDTH[session.device])
+    replays = expected_replays(calls, moved, session.device_spec.peak)
     rng = session.seed.rng(planned.id)
     load = bench.workload(rng, planned.heads, planned.rows, calls, replays)
 
     def measured() -> Judged:
         windows = bench.Bench(executor.candidate, load, CallOptions(fp8=planned.fp8))
         session.saw(windows.loaded)
-        timed = Timed(planned, session, yardsticks, setting.probe, load, windows)
+        timed = Timed(planned, session, yardsticks, session.setting.probe, load, windows)
         return timed.run()
 
     return session.guarded(measured)

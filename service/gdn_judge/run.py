@@ -11,31 +11,17 @@ import contextlib
 import datetime
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 
-from gdn_judge import (
-    cases,
-    correctness,
-    determinism,
-    roofline,
-    telemetry,
-    verdicts,
-    yardsticks,
-)
-from gdn_judge.cases import Planned, Scope
-from gdn_judge.codeobject import baseline
-from gdn_judge.codeobject import suite as codeobject
-from gdn_judge.document import (
-    Case,
-    Check,
-    Document,
-    Outcome,
-    Suite,
-)
+from gdn_judge import telemetry, verdicts, yardsticks
+from gdn_judge.cases import Planned
+from gdn_judge.document import Case, Check, Document, Outcome
 from gdn_judge.errors import CandidateError, CandidateRefused, HostError, Terminated
 from gdn_judge.judged import Judged
-from gdn_judge.session import OutOfTime, Session
-from gdn_judge.timed import Setting
+from gdn_judge.session import OutOfTime, Session, Setting
 from gdn_judge.verdicts import REASON_LIMIT, Progress, Request
+from gdn_judge.wire import suites
+from gdn_judge.wire.suites import Needs
 from gdn_judge.yardsticks import Look, Yardsticks
 
 _DEATHS_IN_A_ROW = 3  # after these the rest is not run: each costs a new process or a timeout
@@ -70,10 +56,11 @@ def run(
     Never raises for what the candidate or the host does.
     """
     started, clock = _now(), time.monotonic()
-    progress = Progress(PLANS[request.suite](request.scope))
+    module = suites.spec(request.suite).load()
+    progress = Progress(module.plan(request.scope))
     events.planned(len(progress.plan))
     try:
-        _all_cases(request, session, progress, events)
+        _all_cases(request, session, progress, events, module)
     except Terminated as error:
         progress.stopped = str(error)
     except OutOfTime as error:
@@ -88,26 +75,13 @@ def run(
     return document
 
 
-PLANS: dict[Suite, Callable[[Scope], list[Planned]]] = {
-    Suite.CORRECTNESS: cases.correctness,
-    Suite.DETERMINISM: cases.determinism,
-    Suite.ROOFLINE: cases.roofline,
-    Suite.CODEOBJECT: codeobject.plan,
-}
-"""The suites that run cases, and what plans each; ids of a plan are unique."""
-
-
-def _all_cases(request: Request, session: Session, progress: Progress, events: Events) -> None:
-    with _on_device(request, session, progress, events) as setting:
-        judges: dict[Suite, Callable[[Planned, Session], Judged]] = {
-            Suite.CORRECTNESS: correctness.judge,
-            Suite.DETERMINISM: determinism.judge,
-            Suite.ROOFLINE: lambda planned, session: roofline.judge(planned, session, setting),
-            Suite.CODEOBJECT: codeobject.judge,
-        }
-        _each(judges[request.suite], session, progress, events)
-        if request.suite is Suite.CODEOBJECT:
-            session.compared = baseline.words(session, progress.done)
+def _all_cases(
+    request: Request, session: Session, progress: Progress, events: Events, module: ModuleType
+) -> None:
+    with _on_device(request, session, progress, events):
+        _each(module.judge, session, progress, events)
+        if suites.spec(request.suite).compares:
+            session.compared = module.words(session, progress.done)
 
 
 def _each(
@@ -132,7 +106,7 @@ def _each(
 @contextlib.contextmanager
 def _on_device(
     request: Request, session: Session, progress: Progress, events: Events
-) -> Iterator[Setting]:
+) -> Iterator[None]:
     """The arm of the candidate, between two looks at the device with nobody on it.
 
     The looks are the canary, and the ceilings where the suite needs them.
@@ -140,9 +114,9 @@ def _on_device(
     device = request.torch_device
     if device is None:
         with _arm(session, events):
-            yield Setting()
+            yield
         return
-    timed = request.suite is Suite.ROOFLINE
+    timed = suites.spec(request.suite).needs is Needs.TIMES
     look: Callable[[str], Look] = yardsticks.measure if timed else yardsticks.look
     events.log(f"measuring the {'ceilings' if timed else 'canary'} of {device}")
     before = look(device)
@@ -152,8 +126,11 @@ def _on_device(
         session.notes.append(f"clocks, power and driver of {device} could not be read")
     session.facts |= {**before.facts, **probe.facts()}
     progress.ceilings += before.measurements("before")
+    session.setting = Setting(
+        yardsticks=before if isinstance(before, Yardsticks) else None, probe=probe
+    )
     with _arm(session, events):
-        yield Setting(yardsticks=before if isinstance(before, Yardsticks) else None, probe=probe)
+        yield
     after = look(device)
     progress.ceilings += after.measurements("after")
     if isinstance(before, Yardsticks) and isinstance(after, Yardsticks):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gdn_judge.document import SCHEMA_ID, Document
+from gdn_judge.wire.names import Name
 
 FILE = Path(__file__).with_name("verdict.schema.json")
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
@@ -45,7 +46,7 @@ def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"type": "array", "items": _of(arguments[0], definitions)}
     if origin is dict:
         return {"type": "object", "additionalProperties": _of(arguments[1], definitions)}
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+    if isinstance(kind, type) and issubclass(kind, enum.Enum | Name):
         return {"type": "string", "enum": [member.value for member in kind]}
     if dataclasses.is_dataclass(kind):
         return _reference(typing.cast(type, kind), definitions)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from gdn_judge import generate
-from gdn_judge.cases import ON_CPU
 from gdn_judge.contract import check_indices
 from gdn_judge.document import DeviceKind, Document, Scalar
 from gdn_judge.errors import CandidateError, CandidateRaised
@@ -20,11 +19,23 @@ from gdn_judge.execution import Damage as Damage
 from gdn_judge.execution import Executor, ExecutorFactory, Hello, PredicateAnswer
 from gdn_judge.numerics import Rounding
 from gdn_judge.operands import CallOptions, CallResult, KernelRun, Operands
+from gdn_judge.telemetry import NoProbe, Probe
+from gdn_judge.wire import devices
+from gdn_judge.wire.devices import DeviceSpec
+from gdn_judge.yardsticks import Yardsticks
 
 _MAX_STARTS_IN_VAIN = 2
 _LOG_LIMIT = 64 << 10
 _DEVICE_FAULT = ("CUDA error", "HIP error", "AcceleratorError")
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a timed run knows of its device; no yardsticks where it has no event timers."""
+
+    yardsticks: Yardsticks | None = None
+    probe: Probe = field(default_factory=NoProbe)
 
 
 class OutOfTime(Exception):
@@ -52,6 +63,7 @@ class Session:
     compared: str = ""  # what the comparison amounts to, in words
     seed: generate.Seed = field(default_factory=lambda: generate.Seed(secrets.token_bytes(32)))
     hello: Hello | None = None
+    setting: Setting = field(default_factory=Setting)
     kernels: dict[tuple[str, str], KernelRun] = field(default_factory=dict)
     roundings_seen: set[Rounding] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -126,7 +138,7 @@ class Session:
     def limit(self, operands: Operands) -> float:
         """Seconds that one call may take: more for more rows, most where it is interpreted."""
         work = operands.rows * operands.heads.value
-        needed = self.call_timeout + (2.0 * work if self.device in ON_CPU else 0.01 * work)
+        needed = self.call_timeout + (2.0 * work if self.device_spec.on_cpu else 0.01 * work)
         return min(needed, self.left())
 
     def left(self) -> float:
@@ -134,6 +146,10 @@ class Session:
         if self.deadline is None:
             return float("inf")
         return max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def device_spec(self) -> DeviceSpec:
+        return devices.spec(self.device)
 
     @property
     def declarations(self) -> dict[str, str]:

@@ -16,6 +16,8 @@ from typing import Protocol
 
 from gdn_judge import host, settings
 from gdn_judge.document import DeviceKind, Scalar
+from gdn_judge.wire import devices
+from gdn_judge.wire.devices import Vendor
 
 _NVML = "libnvidia-ml.so.1"
 _PERIOD_S = 0.02
@@ -135,10 +137,11 @@ def probe(
     An NVIDIA device is found by `uuid`, as CUDA gives it; an AMD device by `index`
     among those that are shown.
     """
-    if kind is DeviceKind.SM90 and isinstance(uuid, str):
+    vendor = devices.spec(kind).vendor
+    if vendor is Vendor.NVIDIA and isinstance(uuid, str):
         with contextlib.suppress(OSError):
             return NvmlProbe(uuid)
-    if kind is DeviceKind.GFX950:
+    if vendor is Vendor.AMD:
         roots = sorted(sysfs.glob("card*/device/hwmon/hwmon*"), key=_card_number)
         shown = settings.shown_amd_device()
         if shown is not None:  # then the index counts what is shown, not what is there

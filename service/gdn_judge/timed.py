@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -18,14 +17,14 @@ import numpy as np
 from gdn_judge import bench, compare, recurrence
 from gdn_judge.bench import Workload
 from gdn_judge.cases import Planned
-from gdn_judge.contract import PEAK_BANDWIDTH, call_bytes
+from gdn_judge.contract import call_bytes
 from gdn_judge.document import Check, Measurement, MeasurementKind, Scalar
 from gdn_judge.judged import Judged
 from gdn_judge.numerics import bf16_to_float
 from gdn_judge.operands import Array, CallOptions
 from gdn_judge.samples import measurement
 from gdn_judge.session import Session
-from gdn_judge.telemetry import NoProbe, Probe, watching
+from gdn_judge.telemetry import Probe, watching
 from gdn_judge.yardsticks import Yardsticks
 
 _WISHED_SAMPLE_US = 400.0  # at least 100 us a sample
@@ -51,14 +50,6 @@ SUSPECTS = frozenset(
         "conv_state_after_replays",
     }
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What a timed run knows of its device; no yardsticks where it has no event timers."""
-
-    yardsticks: Yardsticks | None = None
-    probe: Probe = field(default_factory=NoProbe)
 
 
 class Windows(Protocol):
@@ -186,7 +177,7 @@ class Timed:
                     MeasurementKind.GPU_TIME,
                     times,
                     bytes_moved=self.bytes,
-                    peak=PEAK_BANDWIDTH[self.session.device],
+                    peak=self.session.device_spec.peak,
                     rmw_ceiling=ceiling,
                     calls_per_sample=self.per_sample[arm],
                     regime=regime,

@@ -24,6 +24,7 @@ from pathlib import Path
 import httpx
 
 from gdn_judge.document import DeviceKind, Suite
+from gdn_judge.wire import devices
 from gdn_service import application
 from gdn_service.auth import Scope, create_token
 from gdn_service.errors import ServiceError
@@ -48,9 +49,6 @@ class Stage:
     token: str
     repository: Path
     log: Path
-
-
-_EMULATED_SUITES = (Suite.CORRECTNESS, Suite.DETERMINISM, Suite.ROOFLINE, Suite.CODEOBJECT)
 
 
 def main() -> int:
@@ -88,8 +86,8 @@ def _submit(client: str, stage: Stage, arguments: argparse.Namespace, *, show: b
     """The client's exit code; its result goes to stdout if it is to be shown."""
     command = [client, "submit", "--commit", "HEAD", "--target", TARGET]
     command += ["--strict", "--device", arguments.device, *([] if arguments.full else ["--quick"])]
-    if arguments.device == DeviceKind.GFX950_EMULATED:  # no clock, so the code is what to show
-        command += [word for suite in _EMULATED_SUITES for word in ("--suite", suite.value)]
+    if devices.spec(arguments.device).emulated:  # no clock, so the code is what to show
+        command += [word for suite in Suite for word in ("--suite", suite.value)]
     _say("$ " + " ".join(["gdn-client", *command[1:]]))
     environment = os.environ | {"GDN_SERVER": stage.url, "GDN_TOKEN": stage.token}
     out = None if show else subprocess.DEVNULL

@@ -18,8 +18,10 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from gdn_judge.document import DeviceKind
+from gdn_judge.wire import devices
+from gdn_judge.wire.devices import Vendor
 from gdn_service.errors import DatabaseUnavailable, DeviceUnavailable, EngineError
+from gdn_service.runner import kfd, nvml
 from gdn_service.runner.amd import AmdProbe, ask_amdsmi
 from gdn_service.runner.engine import Engine
 from gdn_service.runner.kfd import KfdProbe
@@ -187,29 +189,36 @@ def judge_triton(version: str) -> Finding:
     )
 
 
-def _no_device(settings: Settings, what: str, kind: DeviceKind, why: str, remedy: str) -> Finding:
-    """A lack where the settings ask for `kind` by name, else a note."""
-    if kind in settings.device_kinds:
-        detail = f"no {kind} device, which GDN_DEVICE_KINDS asks for: {why}"
-        return _missing(what, detail, f"{remedy}, or take {kind} out of GDN_DEVICE_KINDS")
-    return _note(what, f"no device: {why}", remedy)
+def _no_device(settings: Settings, vendor: Vendor, why: str, remedy: str) -> Finding:
+    """A lack where the settings ask for a kind of `vendor` by name, else a note."""
+    kinds = [row.kind for row in devices.of_vendor(vendor) if row.kind in settings.device_kinds]
+    if kinds:
+        named = " or ".join(kinds)
+        detail = f"no {named} device, which GDN_DEVICE_KINDS asks for: {why}"
+        return _missing(vendor, detail, f"{remedy}, or take {named} out of GDN_DEVICE_KINDS")
+    return _note(vendor, f"no device: {why}", remedy)
+
+
+def _served(vendor: Vendor) -> str:
+    """The architectures of `vendor` that a kind covers, as its driver names them."""
+    return " or ".join(row.driver_name for row in devices.of_vendor(vendor))
 
 
 def _nvidia(settings: Settings) -> Iterator[Finding]:
     driver = "on a host with an NVIDIA GPU: install its driver"
     try:
-        devices = query({"do": "list"})["devices"]
+        rows = query({"do": "list"})["devices"]
     except DeviceUnavailable as error:
-        yield _no_device(settings, "NVIDIA", DeviceKind.SM90, str(error), driver)
+        yield _no_device(settings, Vendor.NVIDIA, str(error), driver)
         return
-    if not any(tuple(device["capability"]) == (9, 0) for device in devices):
-        why = "the driver shows none of compute capability 9.0"
-        yield _no_device(settings, "NVIDIA", DeviceKind.SM90, why, "look at nvidia-smi")
-    for device in devices:
-        major, minor = device["capability"]
-        detail = f"{device['index']}: {device['name']}, compute capability {major}.{minor}"
-        if (major, minor) == (9, 0):
-            yield _ok("NVIDIA", f"{detail}, served as sm90")
+    if not any(nvml.kind_of(row["capability"]) for row in rows):
+        why = f"the driver shows none of compute capability {_served(Vendor.NVIDIA)}"
+        yield _no_device(settings, Vendor.NVIDIA, why, "look at nvidia-smi")
+    for row in rows:
+        major, minor = row["capability"]
+        detail = f"{row['index']}: {row['name']}, compute capability {major}.{minor}"
+        if kind := nvml.kind_of(row["capability"]):
+            yield _ok("NVIDIA", f"{detail}, served as {kind}")
         else:
             yield _note("NVIDIA", f"{detail}, which no device kind covers")
 
@@ -219,15 +228,15 @@ def _amd(settings: Settings) -> Iterator[Finding]:
         rows = KfdProbe(settings).rows()
     except DeviceUnavailable as error:
         driver = "on a ROCm host: install amdgpu-dkms, then reboot"
-        yield _no_device(settings, "AMD", DeviceKind.GFX950, str(error), driver)
+        yield _no_device(settings, Vendor.AMD, str(error), driver)
         return
-    if not any(row["gfx"] == "gfx950" for row in rows):
-        why = "the kernel shows no gfx950"
-        yield _no_device(settings, "AMD", DeviceKind.GFX950, why, "look at rocminfo")
+    if not any(kfd.kind_of(row["gfx"]) for row in rows):
+        why = f"the kernel shows no {_served(Vendor.AMD)}"
+        yield _no_device(settings, Vendor.AMD, why, "look at rocminfo")
     for row in rows:
         detail = f"{row['index']}: {row['name']}, {row['gfx']}"
-        if row["gfx"] == "gfx950":
-            yield _ok("AMD", f"{detail}, served as gfx950")
+        if kind := kfd.kind_of(row["gfx"]):
+            yield _ok("AMD", f"{detail}, served as {kind}")
         else:
             yield _note("AMD", f"{detail}, which no device kind covers")
     yield from _second_witness(settings, rows)

@@ -16,9 +16,6 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from gdn_judge.document import DeviceKind
 from gdn_service.errors import SettingsError
 
-CPU_KINDS = (DeviceKind.GFX950_EMULATED, DeviceKind.INTERPRETER)
-BEST_FIRST = (DeviceKind.GFX950, DeviceKind.SM90, *CPU_KINDS)
-
 Words = Annotated[tuple[str, ...], NoDecode]
 
 
@@ -262,7 +259,7 @@ class Settings(BaseSettings):
 
 def best_kind(kinds: Collection[str]) -> DeviceKind | None:
     """The most telling of `kinds`: hardware first, the smoke test last."""
-    return next((kind for kind in BEST_FIRST if kind in kinds), None)
+    return next((kind for kind in DeviceKind if kind in kinds), None)
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -11,7 +11,6 @@ from gdn_service.clock import now
 from gdn_service.errors import InvalidRequest
 from gdn_service.store.models import Target
 
-SUITES = (Suite.CORRECTNESS, Suite.DETERMINISM, Suite.ROOFLINE, Suite.CODEOBJECT)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -24,9 +23,13 @@ def new_target(
     python_path: Sequence[str] = (),
     chain_import_path: str | None = None,
     default_device_kind: str | None = None,
-    suites: Sequence[str] = SUITES,
+    suites: Sequence[str] | None = None,
 ) -> Target:
-    """A target ready to store. Raises InvalidRequest naming the first wrong value."""
+    """A target ready to store, with every suite unless `suites` names some.
+
+    Raises InvalidRequest naming the first wrong value.
+    """
+    suites = tuple(Suite) if suites is None else suites
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"{name!r} is not a target name: lower case, digits, '.', '_', '-'")
     if not repository or repository.startswith("-"):
@@ -42,8 +45,8 @@ def new_target(
         known = ", ".join(DeviceKind)
         raise InvalidRequest(f"{default_device_kind!r} is not a device kind; known: {known}")
     for suite in suites:
-        if suite not in SUITES:
-            raise InvalidRequest(f"{suite!r} is not a suite; known: {', '.join(SUITES)}")
+        if suite not in set(Suite):
+            raise InvalidRequest(f"{suite!r} is not a suite; known: {', '.join(Suite)}")
     return Target(
         name=name,
         repository=repository,
@@ -51,6 +54,6 @@ def new_target(
         python_path=list(python_path),
         chain_import_path=chain_import_path,
         default_device_kind=default_device_kind,
-        suites=[str(suite) for suite in SUITES if suite in suites],
+        suites=[str(suite) for suite in Suite if suite in suites],
         created_at=now(),
     )

@@ -96,6 +96,28 @@ def test_tokens_and_scopes(api: Api) -> None:
     problem(api.call("POST", "/jobs", scope=Scope.READ, json={}), 403, "forbidden")
 
 
+def test_the_vocabulary_is_the_tables_in_their_order(api: Api) -> None:
+    found = api.get("/vocabulary").json()
+    assert [suite["name"] for suite in found["suites"]] == [
+        "correctness",
+        "determinism",
+        "roofline",
+        "codeobject",
+    ]
+    assert [suite["name"] for suite in found["suites"] if suite["compares"]] == ["codeobject"]
+    assert [suite["name"] for suite in found["suites"] if not suite["default"]] == ["codeobject"]
+    kinds = {kind["name"]: kind for kind in found["device_kinds"]}
+    assert list(kinds) == ["gfx950", "sm90", "gfx950-emulated", "interpreter"]
+    assert kinds["sm90"]["peak_bytes_per_s"] == 4.8e12
+    assert kinds["gfx950-emulated"] == {
+        "name": "gfx950-emulated",
+        "vendor": None,
+        "hardware": False,
+        "event_timers": False,
+        "peak_bytes_per_s": None,
+    }
+
+
 def test_targets_and_devices(api: Api) -> None:
     (target,) = api.get("/targets").json()["items"]
     assert target["name"] == "demo"

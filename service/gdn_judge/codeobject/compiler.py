@@ -17,8 +17,6 @@ from gdn_judge.errors import CandidateRaised, NotModelled, ProtocolViolation
 from gdn_judge.operands import CallOptions, Operands, storage_dtype
 from gdn_judge.remote import RemoteExecutor, request
 
-ARCHS = ("gfx950", "sm90")
-
 
 class Compiler(EmulatedExecutor):
     """An emulator for gfx950 that also asks for the code objects of other GPUs."""

@@ -15,15 +15,16 @@ from gdn_judge.capture import Code
 from gdn_judge.cases import Planned, Scope
 from gdn_judge.codeobject import baseline, errata, gfx950, sm90
 from gdn_judge.codeobject.baseline import Compiled
-from gdn_judge.codeobject.compiler import ARCHS, Compiler
+from gdn_judge.codeobject.compiler import Compiler
 from gdn_judge.contract import call_bytes
-from gdn_judge.document import Check, DeviceKind, Scalar
+from gdn_judge.document import Check, Scalar
 from gdn_judge.emulator.assembly import Program
 from gdn_judge.emulator.launch import Report
 from gdn_judge.errors import NotModelled
 from gdn_judge.judged import Judged
 from gdn_judge.operands import CallOptions, KernelRun
 from gdn_judge.session import Session
+from gdn_judge.wire import devices
 
 BATCHES = (1, 2, 3, 5, 8, 16, 32, 64, 128, 256)
 QUICK_BATCHES = (1, 8, 64, 256)
@@ -37,9 +38,12 @@ _UNITS = {  # of the three above, as a reason says them
 }
 
 
+words = baseline.words
+
+
 def plan(scope: Scope) -> list[Planned]:
     """One case for each architecture that the device kind stands for and each batch size."""
-    archs = {DeviceKind.SM90: ("sm90",), DeviceKind.GFX950: ("gfx950",)}.get(scope.device, ARCHS)
+    archs = devices.spec(scope.device).archs
     sizes = scope.batches or (QUICK_BATCHES if scope.quick else BATCHES)
     heads = scope.code_heads
     return [

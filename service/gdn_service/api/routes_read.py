@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from gdn_judge.document import DeviceKind
 from gdn_service.api import problems, schemas, views
 from gdn_service.api.context import Context, Ctx, Reader, Submitter
 from gdn_service.api.door import too_large
@@ -43,6 +42,16 @@ class RepositoryUnavailable(RequestError):
     status = 503
     code = "repository_unavailable"
     title = "Repository unavailable"
+
+
+@router.get(
+    "/vocabulary",
+    tags=["targets"],
+    summary="Suites and device kinds, in the order in which they are shown",
+    responses=problems.responses(*_ACCESS),
+)
+def vocabulary(_token: Reader) -> schemas.Vocabulary:
+    return views.vocabulary()
 
 
 @router.get(
@@ -96,7 +105,11 @@ def resolve(
     responses=problems.responses(*_ACCESS, UnknownTarget, InvalidRequest),
 )
 def results(
-    context: Ctx, _token: Reader, sha: Sha, target: Name, device_kind: DeviceKind | None = None
+    context: Ctx,
+    _token: Reader,
+    sha: Sha,
+    target: Name,
+    device_kind: schemas.KindOfDevice | None = None,
 ) -> schemas.ResultList:
     find_target(context, target)
     with context.store.read() as tx:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+)
 
 from gdn_judge.document import DeviceKind, FailureClass, Suite, Verdict
+from gdn_judge.wire.names import Name
 from gdn_service.auth import Scope
 from gdn_service.clock import iso
 from gdn_service.jobs.states import JobState, RunState
@@ -21,6 +30,16 @@ Time = Annotated[
     PlainSerializer(iso, return_type=str, when_used="json"),
     Field(examples=["2026-01-31T12:00:00.000Z"]),
 ]
+
+
+def _one_of(kind: type[Name]) -> WithJsonSchema:
+    """The names of an open set, as its table has them at start."""
+    return WithJsonSchema({"type": "string", "enum": [str(name) for name in kind]})
+
+
+_AS_TEXT = PlainSerializer(str, return_type=str)
+KindOfDevice = Annotated[DeviceKind, PlainValidator(DeviceKind), _AS_TEXT, _one_of(DeviceKind)]
+NameOfSuite = Annotated[Suite, PlainValidator(Suite), _AS_TEXT, _one_of(Suite)]
 
 
 def _plain(text: Any) -> Any:
@@ -61,12 +80,33 @@ class Who(Body):
     scope: Scope
 
 
+class SuiteOut(Body):
+    name: NameOfSuite
+    title: str = Field(examples=["steps against the reference, the predicate against the op"])
+    default: bool = Field(description="whether a job that names no suites has it")
+    compares: bool = Field(description="whether it is judged against an earlier result")
+    arms: list[str] = Field(examples=[["candidate"]])
+
+
+class KindOut(Body):
+    name: KindOfDevice
+    vendor: str | None = Field(examples=["AMD"])
+    hardware: bool = Field(description="whether results are of a device and not of a CPU")
+    event_timers: bool = Field(description="whether it has times of its own")
+    peak_bytes_per_s: float | None = Field(description="datasheet bandwidth")
+
+
+class Vocabulary(Body):
+    suites: list[SuiteOut] = Field(description="in the order in which a job runs them")
+    device_kinds: list[KindOut] = Field(description="best first")
+
+
 class TargetOut(Body):
     name: str = Field(examples=["gdn-lab"])
     import_path: str = Field(examples=["gdn_kernels:fused_gdn_decode_qkvz"])
     chain_import_path: str | None
-    default_device_kind: DeviceKind | None
-    suites: list[Suite]
+    default_device_kind: KindOfDevice | None
+    suites: list[NameOfSuite]
 
 
 class TargetList(Body):
@@ -75,7 +115,7 @@ class TargetList(Body):
 
 class DeviceOut(Body):
     id: str = Field(examples=["gpu-host-1/gfx950/0"])
-    kind: DeviceKind
+    kind: KindOfDevice
     name: str
     index: int
     host: str
@@ -144,7 +184,7 @@ class SubmitBody(Body):
 
 class RunOut(Body):
     id: str = Field(examples=[RUN_ID])
-    suite: Suite
+    suite: NameOfSuite
     verdict: Verdict | None
     state: RunState
     failure_class: FailureClass | None
@@ -180,7 +220,7 @@ class RunDetail(RunOut):
     job_id: str
     target: str
     commit: str
-    device_kind: DeviceKind
+    device_kind: KindOfDevice
     judge_version: str | None
     kernel_digest: str | None
     environment_id: str | None
@@ -209,8 +249,8 @@ class JobOut(Body):
     commit: str
     subject: str | None
     worktree: bool
-    device_kind: DeviceKind
-    suites: list[Suite]
+    device_kind: KindOfDevice
+    suites: list[NameOfSuite]
     batch_sizes: list[int] | None
     heads: str | None
     quick: bool
@@ -242,8 +282,8 @@ class JobList(Body):
 
 class ResultOut(Body):
     run_id: str
-    suite: Suite
-    device_kind: DeviceKind
+    suite: NameOfSuite
+    device_kind: KindOfDevice
     verdict: Verdict | None
     reason: str
     judge_version: str | None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from gdn_judge.document import DeviceKind, Suite
+from gdn_judge.wire.devices import DEVICES
+from gdn_judge.wire.suites import SUITES
 from gdn_service.api import schemas
 from gdn_service.clock import iso
 from gdn_service.jobs.placement import Fleet, why_no_jobs, why_waiting
@@ -12,6 +14,32 @@ from gdn_service.store.models import Device, HostFailure, IdleReading, Job, Run,
 from gdn_service.store.store import Transaction
 
 PREFIX = "/api/v1"
+
+
+def vocabulary() -> schemas.Vocabulary:
+    """Suites and device kinds as the tables have them."""
+    return schemas.Vocabulary(
+        suites=[
+            schemas.SuiteOut(
+                name=row.name,
+                title=row.title,
+                default=row.default,
+                compares=row.compares,
+                arms=list(row.arms),
+            )
+            for row in SUITES.values()
+        ],
+        device_kinds=[
+            schemas.KindOut(
+                name=row.kind,
+                vendor=row.vendor,
+                hardware=not row.on_cpu,
+                event_timers=row.event_timers,
+                peak_bytes_per_s=row.peak or None,
+            )
+            for row in DEVICES.values()
+        ],
+    )
 
 
 def target_out(target: Target) -> schemas.TargetOut:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gdn_judge.document import Suite, Verdict
+from gdn_judge.wire import suites
 from gdn_service.jobs.assignment import Assignment
 from gdn_service.runner.checkouts import Checkouts
 from gdn_service.store.models import Run
 from gdn_service.store.store import Store
 
-COMPARED = (Suite.CODEOBJECT,)  # suites that judge against an earlier result
 SEARCHED = 1000  # ancestors looked at
 
 
@@ -30,8 +30,9 @@ class Baseline:
 
 def why_no_baseline(run: Run) -> str:
     """Why nothing is compared with a run even when an operator accepts it, or ""."""
-    if run.suite not in COMPARED:
-        return f"it is of the suite {run.suite}; only {', '.join(COMPARED)} compares with another"
+    if not _compares(run.suite):
+        compared = ", ".join(name for name, row in suites.SUITES.items() if row.compares)
+        return f"it is of the suite {run.suite}; only {compared} compares with another"
     if run.verdict != Verdict.FAILED:
         ended = run.verdict or run.state
         return f"it is {ended}, not failed; a run that passed is one as it is"
@@ -44,7 +45,7 @@ def why_no_baseline(run: Run) -> str:
 
 def find_baseline(store: Store, checkouts: Checkouts, asked: Assignment) -> Baseline | None:
     """None where no ancestor has such a result. Raises GitError."""
-    if asked.run.suite not in COMPARED:
+    if not _compares(asked.run.suite):
         return None
     ancestors = checkouts.first_parents(asked.target, asked.job.commit_sha, SEARCHED)
     with store.read() as tx:
@@ -54,3 +55,8 @@ def find_baseline(store: Store, checkouts: Checkouts, asked: Assignment) -> Base
             if body is not None:
                 return Baseline(commit=sha, commits_behind=behind, document=body)
     return None
+
+
+def _compares(suite: str) -> bool:
+    """Whether it judges against an earlier result."""
+    return suites.spec(Suite(suite)).compares

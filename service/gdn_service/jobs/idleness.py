@@ -12,11 +12,12 @@ from datetime import datetime
 from typing import Any
 
 from gdn_judge.document import Document
+from gdn_judge.wire import devices
 from gdn_service.jobs import canary
 from gdn_service.jobs.canary import Canary, CanaryRule
 from gdn_service.runner.probe import DeviceFacts, IdleReport
 from gdn_service.runner.watch import Watch
-from gdn_service.settings import CPU_KINDS, Settings
+from gdn_service.settings import Settings
 from gdn_service.store.models import IdleReading
 from gdn_service.store.store import Store
 
@@ -89,7 +90,7 @@ class Stay:
         return IdleReading(run_id=run_id, attempt=attempt, device_id=self.device_id, **values)
 
     def _canary(self, moment: str) -> str:
-        if self.facts.kind in CPU_KINDS:
+        if devices.spec(self.facts.kind).on_cpu:
             return "not applicable: this device has no clock of its own"
         found = self.canaries.get(moment)
         return "not taken: the judge did not come so far" if found is None else found.words

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gdn_judge.document import Suite
+from gdn_judge.wire import suites
 from gdn_service.clock import iso, now
 from gdn_service.errors import (
     Conflict,
@@ -25,8 +26,6 @@ from gdn_service.settings import Settings, best_kind
 from gdn_service.store import log
 from gdn_service.store.models import Job, Target, Token
 from gdn_service.store.store import Store, Transaction
-
-DEFAULT_SUITES = (Suite.CORRECTNESS, Suite.DETERMINISM, Suite.ROOFLINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +54,11 @@ class JobRequests:
                 _bundle_of(tx, submission.bundle, target)
         if replayed is not None:
             return replayed
-        suites = _suites(submission.suites, target)
-        _something_to_do(suites, submission.batch_sizes)
+        wanted = _suites(submission.suites, target)
+        _something_to_do(wanted, submission.batch_sizes)
         device_kind = self._device_kind(submission.device_kind, target, kinds)
         facts = self._checkouts.resolve(target, submission.commit, submission.bundle)
-        job = new_job(submission, facts.sha, suites, device_kind, token)
+        job = new_job(submission, facts.sha, wanted, device_kind, token)
         job.subject = job.subject or facts.subject
         job.bundle_id = job.bundle_id or self._bundle_with(target, facts.sha)
         return self._add(job, submission, token, key)
@@ -181,7 +180,7 @@ def _answered(tx: Transaction, fingerprint: str) -> Submitted | None:
 def _suites(wanted: list[str] | None, target: Target) -> list[str]:
     """In the target's order, each once."""
     if wanted is None:
-        wanted = [str(suite) for suite in DEFAULT_SUITES if suite in target.suites]
+        wanted = [str(suite) for suite in suites.defaults() if suite in target.suites]
     for word in wanted:
         if word not in target.suites:
             known = ", ".join(target.suites)
@@ -191,11 +190,11 @@ def _suites(wanted: list[str] | None, target: Target) -> list[str]:
     return [name for name in target.suites if name in wanted]
 
 
-def _something_to_do(suites: list[str], batch_sizes: list[int] | None) -> None:
+def _something_to_do(wanted: list[str], batch_sizes: list[int] | None) -> None:
     """No suite may end without a case: a call of no rows launches nothing."""
     if batch_sizes is None or any(batch_sizes):
         return
-    idle = [suite for suite in suites if suite in (Suite.ROOFLINE, Suite.CODEOBJECT)]
+    idle = [name for name in wanted if not suites.spec(Suite(name)).empty_batch]
     if idle:
         raise InvalidRequest(
             f"batch size 0 launches nothing, so {' and '.join(idle)} would have nothing to judge; "

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gdn_judge.document import DeviceKind
+from gdn_judge.wire import devices
+from gdn_judge.wire.devices import Vendor
 from gdn_service.runner.base import JudgeRequest, judge_arguments
 
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID")
@@ -110,11 +111,12 @@ def _environment(request: JudgeRequest, image_id: str) -> list[str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "GDN_IMAGE_DIGEST": image_id,
     }
-    if request.device_kind is DeviceKind.SM90:
+    vendor = devices.spec(request.device_kind).vendor
+    if vendor is Vendor.NVIDIA:
         values["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
     else:  # CUDA images say "all", which an engine that defaults to NVIDIA's runtime obeys
         values["NVIDIA_VISIBLE_DEVICES"] = "void"
-    if request.device_kind is DeviceKind.GFX950 and request.device_uuid is not None:
+    if vendor is Vendor.AMD and request.device_uuid is not None:
         values["ROCR_VISIBLE_DEVICES"] = request.device_uuid
     return [f"{name}={value}" for name, value in values.items()]
 
@@ -172,7 +174,8 @@ def _bind(source: str, target: str, *, writable: bool = False) -> dict[str, Any]
 
 def _devices(request: JudgeRequest) -> dict[str, Any]:
     """The one GPU: AMD's device nodes with their numeric groups, or the toolkit's request."""
-    if request.device_kind is DeviceKind.GFX950:
+    vendor = devices.spec(request.device_kind).vendor
+    if vendor is Vendor.AMD:
         return {
             "Devices": [
                 {"PathOnHost": node, "PathInContainer": node, "CgroupPermissions": "rw"}
@@ -180,7 +183,7 @@ def _devices(request: JudgeRequest) -> dict[str, Any]:
             ],
             "GroupAdd": sorted({str(group) for _node, group in request.device_nodes}),
         }
-    if request.device_kind is DeviceKind.SM90:
+    if vendor is Vendor.NVIDIA:
         return {
             "DeviceRequests": [
                 {

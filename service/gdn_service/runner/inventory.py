@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gdn_judge.document import DeviceKind
+from gdn_judge.wire import devices
+from gdn_judge.wire.devices import Vendor
 from gdn_service.clock import now
 from gdn_service.errors import DeviceBusy, DeviceError, DeviceUnavailable
 from gdn_service.runner import cores
@@ -20,7 +22,7 @@ from gdn_service.runner.idle import describe
 from gdn_service.runner.locks import device_lock
 from gdn_service.runner.nvml import NvmlProbe
 from gdn_service.runner.probe import CpuProbe, DeviceFacts, IdleReport, Probe
-from gdn_service.settings import CPU_KINDS, Settings
+from gdn_service.settings import Settings
 from gdn_service.store.store import Store
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
@@ -238,13 +240,18 @@ def _sleep(seconds: float, give_up: Callable[[], None]) -> None:
         time.sleep(min(left, _POLL_S))
 
 
+_PROBES: dict[Vendor, Callable[[Settings], Probe]] = {
+    Vendor.NVIDIA: NvmlProbe,
+    Vendor.AMD: AmdProbe,
+}
+
+
 def build_probes(settings: Settings) -> list[Probe]:
     """The probes that the settings ask for."""
     wanted = settings.device_kinds
-    kinds = [kind for kind in CPU_KINDS if "auto" in wanted or kind in wanted]
+    kinds = [kind for kind in devices.on_cpu() if "auto" in wanted or kind in wanted]
     probes: list[Probe] = [CpuProbe(kinds, settings.cpu_slots)] if kinds else []
-    if "auto" in wanted or DeviceKind.SM90 in wanted:
-        probes.append(NvmlProbe(settings))
-    if "auto" in wanted or DeviceKind.GFX950 in wanted:
-        probes.append(AmdProbe(settings))
+    for vendor, probe in _PROBES.items():
+        if "auto" in wanted or any(row.kind in wanted for row in devices.of_vendor(vendor)):
+            probes.append(probe(settings))
     return probes

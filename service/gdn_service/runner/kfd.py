@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gdn_judge.document import DeviceKind
+from gdn_judge.wire import devices
+from gdn_judge.wire.devices import Vendor
 from gdn_service.errors import DeviceUnavailable
 from gdn_service.runner import kfd_query
 from gdn_service.runner.helper import ask
@@ -14,7 +16,10 @@ from gdn_service.runner.idle import IdleRule, decide
 from gdn_service.runner.probe import DeviceFacts, IdleReport, Sample, Use, node_list
 from gdn_service.settings import Settings
 
-_KINDS = {"gfx950": DeviceKind.GFX950}
+
+def kind_of(gfx: str) -> DeviceKind | None:
+    """The device kind of an architecture as the kernel driver names it, or None."""
+    return devices.named_by_driver(Vendor.AMD, gfx)
 
 
 class KfdProbe:
@@ -25,7 +30,9 @@ class KfdProbe:
         self._root = str(root)
 
     def devices(self) -> Sequence[DeviceFacts]:
-        return [_facts(row) for row in self.rows() if row["gfx"] in _KINDS]
+        return [
+            _facts(row, kind) for row in self.rows() if (kind := kind_of(row["gfx"])) is not None
+        ]
 
     def rows(self) -> list[dict[str, Any]]:
         """Every AMD GPU as the kernel shows it, of whatever kind."""
@@ -57,11 +64,11 @@ class KfdProbe:
         return ask(kfd_query.__file__, {**request, "root": self._root}, "KFD")
 
 
-def _facts(row: dict[str, Any]) -> DeviceFacts:
+def _facts(row: dict[str, Any], kind: DeviceKind) -> DeviceFacts:
     render_group, kfd_group = row["groups"]
     nodes = (("/dev/kfd", kfd_group), (row["render"], render_group))
     return DeviceFacts(
-        kind=_KINDS[row["gfx"]],
+        kind=kind,
         index=row["index"],
         name=row["name"],
         uuid=row["uuid"],

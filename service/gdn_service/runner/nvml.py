@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from gdn_judge.document import DeviceKind
+from gdn_judge.wire import devices
+from gdn_judge.wire.devices import Vendor
 from gdn_service.runner import nvml_query
 from gdn_service.runner.helper import ask
 from gdn_service.runner.idle import IdleRule, decide
 from gdn_service.runner.probe import DeviceFacts, IdleReport, Sample, Use, node_list
 from gdn_service.settings import Settings
 
-_KINDS = {(9, 0): DeviceKind.SM90}  # compute capability -> device kind
+
+def kind_of(capability: Sequence[int]) -> DeviceKind | None:
+    """The device kind of a compute capability, (major, minor), or None."""
+    return devices.named_by_driver(Vendor.NVIDIA, ".".join(map(str, capability)))
 
 
 class NvmlProbe:
@@ -22,7 +27,7 @@ class NvmlProbe:
     def devices(self) -> Sequence[DeviceFacts]:
         return [
             DeviceFacts(
-                kind=_KINDS[tuple(row["capability"])],
+                kind=kind,
                 index=row["index"],
                 name=row["name"],
                 uuid=row["uuid"],
@@ -32,7 +37,7 @@ class NvmlProbe:
                 memory_nodes=node_list(row["numa_node"]),
             )
             for row in query({"do": "list"})["devices"]
-            if tuple(row["capability"]) in _KINDS
+            if (kind := kind_of(row["capability"])) is not None
         ]
 
     def idle(self, device: DeviceFacts, baseline: int | None) -> IdleReport:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gdn_judge.document import DeviceKind
+from gdn_judge.wire import devices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +112,9 @@ class CpuProbe:
 
     def devices(self) -> Sequence[DeviceFacts]:
         return [
-            DeviceFacts(kind=kind, index=index, name=_CPU_NAMES[kind], measures=_CPU_MEASURES[kind])
+            DeviceFacts(kind=kind, index=index, name=row.title, measures=row.measures)
             for kind in self._kinds
+            for row in (devices.spec(kind),)
             for index in range(self._slots)
         ]
 
@@ -121,16 +123,6 @@ class CpuProbe:
 
     def look(self, device: DeviceFacts) -> Sample:
         return Sample()
-
-
-_CPU_NAMES = {
-    DeviceKind.GFX950_EMULATED: "gfx950 emulated on the CPU",
-    DeviceKind.INTERPRETER: "Triton interpreter on the CPU",
-}
-_CPU_MEASURES = {
-    DeviceKind.GFX950_EMULATED: ("emulated_traffic",),
-    DeviceKind.INTERPRETER: ("wall_time",),
-}
 
 
 def node_list(node: int | None) -> str:

@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from gdn_judge.document import DeviceKind
+from gdn_judge.wire import devices
+from gdn_judge.wire.devices import Vendor
 from gdn_service.errors import RunnerError
 from gdn_service.runner import pinning, supervisor
 from gdn_service.runner.base import Ending, JudgeOutcome, JudgeRequest, RunControl, judge_arguments
@@ -118,7 +119,7 @@ def _environment(request: JudgeRequest) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     if request.device_uuid is not None:
-        amd = request.device_kind is DeviceKind.GFX950
+        amd = devices.spec(request.device_kind).vendor is Vendor.AMD
         name = "ROCR_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
         environment[name] = request.device_uuid
     return environment

@@ -203,7 +203,6 @@ def test_the_deadline_ends_a_run_without_blame(checkout: Path) -> None:
         (("--batch-sizes", "1,x"), "should read like 1,8,64"),
         (("--batch-sizes", "1,1"), "distinct sizes"),
         (("--suite", "speed"), "speed"),
-        (("--suite", "compare"), "has no suite compare"),
         (("--device", "h100"), "h100"),
         (("--launches", "0"), "a number from 1 on"),
     ],

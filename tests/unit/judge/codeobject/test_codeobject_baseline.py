@@ -256,7 +256,10 @@ def prepared(checkout: Path, before: Document | dict[str, Any] | str, **changed:
 
 def test_a_baseline_of_another_run_is_refused(checkout: Path) -> None:
     refusals = {
-        "is for the suite codeobject, not roofline": (document(), {"suite": "roofline"}),
+        r"is for a suite that compares \(codeobject\), not roofline": (
+            document(),
+            {"suite": "roofline"},
+        ),
         "codeobject on gfx950-emulated, this run is codeobject on sm90": (
             document(),
             {"device": "sm90"},
